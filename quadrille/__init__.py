@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from quadrille.experiments.compare.compare_records import compare_records as compare
     from quadrille.experiments.network.collective import predict_collective as collective
     from quadrille.experiments.predict.predict import prediction_record as predict
+    from quadrille.experiments.predict.schedule_prediction import simulate as simulate
     from quadrille.experiments.rank.rank import ranking as rank
     from quadrille.experiments.sweep.sweep import predict_points as sweep
     from quadrille.experiments.workloads.matmul import MatmulExperiment as MatmulExperiment
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from quadrille.runtime.carriers.in_process import InProcess as InProcess
     from quadrille.runtime.carriers.mpi import MpiCarrier as MpiCarrier
     from quadrille.runtime.execution.execute import execute as execute
-    from quadrille.simulator.simulate import simulate as simulate
     from quadrille.topologies.find_machine import find_machine as find_machine
     from quadrille.topologies.machines.machine import Machine as Machine
     from quadrille.topologies.machines.machine_file import load_machine as load_machine
@@ -109,7 +109,7 @@ IMPORT_PATHS = {
     "gpt_schedule": "quadrille.algorithms.training.gpt:gpt_schedule",
     "mlp_schedule": "quadrille.algorithms.training.mlp:mlp_schedule",
     "overlap": "quadrille.algorithms.passes.overlap:overlap",
-    "simulate": "quadrille.simulator.simulate:simulate",
+    "simulate": "quadrille.experiments.predict.schedule_prediction:simulate",
     "execute": "quadrille.runtime.execution.execute:execute",
     "InProcess": "quadrille.runtime.carriers.in_process:InProcess",
     "MpiCarrier": "quadrille.runtime.carriers.mpi:MpiCarrier",

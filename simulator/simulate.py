@@ -36,6 +36,7 @@ from quadrille.simulator.loops.skipped_iterations import (
     most_skipped,
     walk_skipping,
 )
+from quadrille.simulator.machine.default_collectives import machine_choices
 from quadrille.simulator.machine.placement import RankPlacement, place_ranks
 from quadrille.simulator.prediction import Extent, Prediction, TimeBreakdowns, mean_parts, sums_by_op
 from quadrille.simulator.ranks.lane_simulation import OP_WALL_SECONDS, LaneSimulation, SimulationInputs
@@ -134,11 +135,10 @@ def simulate(
     InputError : more ranks than GPUs, an unknown topology, a network that faults have cut in two
     Deadlock : ranks that wait on each other, with their ops
     """
-    chosen = choices or Choices()
     simulation = Simulator(
         schedule,
         machine,
-        choices=chosen,
+        choices=choices or Choices(),
         threads=threads,
         placement=placement,
         shortcuts=shortcuts,
@@ -164,7 +164,8 @@ class Simulator:
         rank_placement: RankPlacement | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self._schedule, self._machine, self._choices, self._threads = schedule, machine, choices, threads
+        self._schedule, self._machine, self._threads = schedule, machine, threads
+        self._choices = machine_choices(choices, machine)
         self._placement = rank_placement or place_ranks(machine, schedule.grid.size, placement, schedule.grid)
         self._shortcuts, self._requested = shortcuts, granularity
         self.limits = limits or LIMITS

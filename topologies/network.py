@@ -64,6 +64,7 @@ class Network:
     cores : number of cores of each host [hosts]; empty if the endpoints are GPUs
     paths : shortest paths between endpoints in closed form; None if they must be searched
     unshared : whether each link gives every flow more bandwidth than the flow can use, and so only adds latency [links]
+    node_kind : name of the kind of the nodes, as in `NODE_KINDS`, if a file names it; else empty
     """
 
     name: str
@@ -80,6 +81,7 @@ class Network:
     indices: Ints | None = field(default=None, repr=False)
     per_node: int = 1
     unshared: NDArray[np.bool_] | None = field(default=None, repr=False)
+    node_kind: str = ""
 
     @property
     def node_count(self) -> int:

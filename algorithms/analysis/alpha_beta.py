@@ -216,6 +216,24 @@ def pairwise_all_to_all(ranks: int, piece_bytes: float, link: AlphaBetaLink) -> 
     return (ranks - 1) * link.seconds(piece_bytes)
 
 
+def direct_all_to_all(ranks: int, piece_bytes: float, link: AlphaBetaLink) -> float:
+    """Seconds until every rank has a shard from every other rank, if each rank posts all its messages at once.
+
+    The messages of a rank share its link, and their latencies overlap:
+
+        t = α + (p - 1) n / β
+
+    >>> direct_all_to_all(4, 1, AlphaBetaLink(latency=1, bandwidth=1))
+    4.0
+
+    Parameters
+    ----------
+    piece_bytes : n, bytes that one rank sends to one other rank [B]
+    """
+    _check(ranks, piece_bytes)
+    return link.seconds((ranks - 1) * piece_bytes) if ranks > 1 else 0.0
+
+
 def _check(ranks: int, size: float) -> None:
     if ranks < 1:
         raise InputError(f"ranks={ranks}: a whole number from 1 is needed")

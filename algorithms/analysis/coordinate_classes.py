@@ -35,7 +35,7 @@ from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 
-ROOTLESS = {"ring", "pairwise"}
+ROOTLESS = {"ring", "pairwise", "direct"}
 """Algorithms without a root, in which all members do the same with pieces of one size."""
 Interval = tuple[int, int]
 """First coordinate of an interval, and the coordinate after its last."""

@@ -3,8 +3,9 @@
     own:ring, own:doubling, …   sets of Quadrille's own algorithms, one for each collective, on point-to-point messages
     library                     MPI (or NCCL, for arrays on GPUs); `MPI_Allgatherv` only where shards have unequal sizes
     library:vector              MPI, with `MPI_Allgatherv` and `MPI_Reduce_scatter` always
-    nccl                        NCCL's performance model, which predicts and cannot run
+    nccl                        NCCL's performance model (RCCL's on AMD's GPUs), which predicts and cannot run
     auto                        resolved before a run: the fastest prediction for each op, or own:ring without a machine
+    default                     resolved by the machine: nccl for a prediction on GPUs of a known kind, else own:ring
 
 `parse_choices` reads these texts; `Choices` is the value that interpreters take.
 """
@@ -49,6 +50,7 @@ class Choices:
     per_node : by axis, number of its neighbouring ranks that share a node, if there are several nodes
         (`with_placement`)
     auto : whether a prediction will choose for each op; until then the other fields hold
+    by_machine : whether the machine decides; until it does, the other fields hold
     by_op : choice for each op, by name; the other fields hold for the other ops
     calls : MPI calls of the library for all-gathers and reduce-scatters of equal shards
     """
@@ -62,6 +64,7 @@ class Choices:
     auto: bool = False
     by_op: tuple[tuple[str, "Choices"], ...] = ()
     calls: Calls = "regular"
+    by_machine: bool = False
 
     def of(self, op: str) -> "Choices":
         """The choice for one op.
@@ -163,6 +166,8 @@ class Choices:
         if self.by_op:
             names = {str(replace(self, by_op=())), *(str(choice) for _, choice in self.by_op)}
             return names.pop() if len(names) == 1 else "auto"
+        if self.by_machine:
+            return DEFAULT_WORD
         match self.implementation:
             case "own":
                 return f"own:{self.set_name}" + self._chunk
@@ -172,12 +177,15 @@ class Choices:
                 return ":".join(word for word in ("nccl", self.nccl_algorithm, self.nccl_protocol) if word is not None)
 
 
+DEFAULT_WORD = "default"
+DEFAULT_CHOICES = Choices(by_machine=True)
+"""The choices of an experiment that names none: those of the machine."""
 LIBRARY = {str(choices): choices for choices in (Choices("library"), Choices("library", calls="vector"))}
 """Choices of the MPI library by their text: regular calls for equal shards, or always vector calls."""
 
 
 def parse_choices(text: str) -> Choices:
-    """Returns the choice that `own[:NAME[:CHUNK]]`, `library`, `library:vector`, `auto` or
+    """Returns the choice that `own[:NAME[:CHUNK]]`, `library`, `library:vector`, `auto`, `default` or
     `nccl[:ALGORITHM[:PROTOCOL]]` names.
 
     `auto` is `own:ring`, which sends the fewest bytes in any group, until a prediction chooses.
@@ -190,6 +198,8 @@ def parse_choices(text: str) -> Choices:
     InputError : another word
     """
     word, *names = text.split(":")
+    if text == DEFAULT_WORD:
+        return DEFAULT_CHOICES
     if text in ("own", "auto"):
         return Choices(auto=text == "auto")
     if text in LIBRARY:
@@ -197,7 +207,7 @@ def parse_choices(text: str) -> Choices:
     if word == "own" and names[0] in SETS and len(names) <= len(("NAME", "CHUNK")):
         with suppress(InputError):  # a chunk that is no size
             return Choices("own", names[0], parse_bytes(names[1]) if names[1:] else CHUNK_BYTES)
-    if word == "nccl" and len(names) <= len(("ALGORITHM", "PROTOCOL")):
+    if word in ("nccl", "rccl") and len(names) <= len(("ALGORITHM", "PROTOCOL")):
         from quadrille.algorithms.collectives.nccl.tuning_constants import ALGORITHMS
 
         algorithm, protocol = (*names, None, None)[:2]
@@ -218,14 +228,16 @@ def _nccl_words() -> str:
     """The accepted texts of NCCL's model: its algorithms, and the protocols of each algorithm.
 
     >>> _nccl_words()
-    'nccl, nccl:ring|tree[:LL|LL128|Simple], nccl:nvls|nvls_tree|pat[:Simple]'
+    'nccl (or rccl), nccl:ring|tree[:LL|LL128|Simple], nccl:nvls|nvls_tree|pat[:Simple]'
     """
     from quadrille.algorithms.collectives.nccl.tuning_constants import ALGORITHMS
 
     by_protocols: dict[tuple[Protocol, ...], list[str]] = {}
     for algorithm, protocols in ALGORITHMS.items():
         by_protocols.setdefault(protocols, []).append(algorithm)
-    return "nccl, " + ", ".join(f"nccl:{'|'.join(names)}[:{'|'.join(ps)}]" for ps, names in by_protocols.items())
+    return "nccl (or rccl), " + ", ".join(
+        f"nccl:{'|'.join(names)}[:{'|'.join(ps)}]" for ps, names in by_protocols.items()
+    )
 
 
 def with_placement(choices: Choices, grid: Grid, nodes: Sequence[int]) -> Choices:

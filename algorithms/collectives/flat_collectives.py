@@ -1,4 +1,4 @@
-"""Flat collectives, which ignore nodes: rings, recursive doubling, pairwise exchanges, binomial trees and chains.
+"""Flat collectives, which ignore nodes: rings, recursive doubling, all-to-alls, binomial trees and chains.
 
 Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 19(1), 2005;
 doubling for sizes that are no power of two: Bruck et al., "Efficient algorithms for all-to-all communications in
@@ -7,6 +7,7 @@ synchronization", Int. J. Parallel Programming 17(1), 1988.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -143,6 +144,11 @@ def pairwise_all_to_all(members: int) -> Lowered:
             yield Section(steps=1, send_to=to, send_first=to, receive_from=sender, receive_first=sender)
 
     return Lowered("pairwise", members, members, members - 1, step, sections)
+
+
+def direct_all_to_all(members: int) -> Lowered:
+    """Direct all-to-all: each member posts its messages to all others at once, as NCCL and UCX do."""
+    return replace(pairwise_all_to_all(members), algorithm="direct", at_once=True)
 
 
 def dissemination_barrier(members: int) -> Lowered:

@@ -21,6 +21,7 @@ CollectiveAlgorithm = Literal[
     "double_binary_tree",
     "hierarchical",
     "pairwise",
+    "direct",
     "dissemination",
 ]
 
@@ -39,6 +40,7 @@ class Lowered:
     members, pieces, steps : numbers of members, pieces and steps
     step : what a member does in step s, from (member, s)
     sections : the same steps as runs of all members at once, which `runs` encodes
+    at_once : whether a member posts the messages of all its steps together, so that no step waits for another
     """
 
     algorithm: CollectiveAlgorithm
@@ -47,6 +49,7 @@ class Lowered:
     steps: int
     step: Callable[[int, int], Step]
     sections: Callable[[], Iterable[Section]] = _no_sections
+    at_once: bool = False
 
     def program(self, member: int) -> Iterator[Step]:
         """Yields the member's non-idle steps in order."""

@@ -83,9 +83,13 @@ def reduce(members: int, algorithm: CollectiveAlgorithm, root: int, pieces: int 
 
 def all_to_all(members: int, algorithm: CollectiveAlgorithm) -> Lowered:
     """All-to-all: member i sends piece j of its source to j, and receives piece j of its result from j."""
-    if algorithm != "pairwise":
-        raise _unknown("all_to_all", algorithm)
-    return flat_collectives.pairwise_all_to_all(members)
+    match algorithm:
+        case "direct":
+            return flat_collectives.direct_all_to_all(members)
+        case "pairwise":
+            return flat_collectives.pairwise_all_to_all(members)
+        case _:
+            raise _unknown("all_to_all", algorithm)
 
 
 def barrier(members: int, algorithm: CollectiveAlgorithm) -> Lowered:
@@ -110,7 +114,7 @@ SETS: dict[str, dict[CollectiveKind, CollectiveAlgorithm]] = {
         "all_reduce": "ring",
         "broadcast": "pipelined",
         "reduce": "pipelined",
-        "all_to_all": "pairwise",
+        "all_to_all": "direct",
         "barrier": "dissemination",
     },
     "doubling": {
@@ -119,7 +123,7 @@ SETS: dict[str, dict[CollectiveKind, CollectiveAlgorithm]] = {
         "all_reduce": "doubling",
         "broadcast": "binomial",
         "reduce": "binomial",
-        "all_to_all": "pairwise",
+        "all_to_all": "direct",
         "barrier": "dissemination",
     },
     "halving_doubling": {
@@ -128,7 +132,7 @@ SETS: dict[str, dict[CollectiveKind, CollectiveAlgorithm]] = {
         "all_reduce": "halving_doubling",
         "broadcast": "binomial",
         "reduce": "binomial",
-        "all_to_all": "pairwise",
+        "all_to_all": "direct",
         "barrier": "dissemination",
     },
     "double_binary_tree": {
@@ -137,7 +141,7 @@ SETS: dict[str, dict[CollectiveKind, CollectiveAlgorithm]] = {
         "all_reduce": "double_binary_tree",
         "broadcast": "double_binary_tree",
         "reduce": "double_binary_tree",
-        "all_to_all": "pairwise",
+        "all_to_all": "direct",
         "barrier": "dissemination",
     },
     "hierarchical": {
@@ -146,10 +150,11 @@ SETS: dict[str, dict[CollectiveKind, CollectiveAlgorithm]] = {
         "all_reduce": "hierarchical",
         "broadcast": "hierarchical",
         "reduce": "hierarchical",
-        "all_to_all": "pairwise",
+        "all_to_all": "direct",
         "barrier": "dissemination",
     },
 }
+SETS["pairwise"] = SETS["ring"] | {"all_to_all": "pairwise"}
 CHUNK_BYTES = 1 << 20
 """Default chunk size of pipelined broadcasts and reduces [B]."""
 MOST_CACHED = 512

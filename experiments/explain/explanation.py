@@ -239,7 +239,7 @@ def simulate_command(record: Record) -> str:
     ...         peak_bytes_per_rank_max=1,
     ...     )
     ... )
-    'quadrille simulate --matmul 64,32,16 --algorithm 4d --grid z=2,x=2 --machine … --json …'
+    'quadrille simulate --matmul 64,32,16 --algorithm 4d --grid z=2,x=2 --collectives own:ring --machine … --json …'
     """
     words = ["quadrille simulate", *workload_flags(record)]
     words.append("--grid " + (",".join(f"{axis}={n}" for axis, n in record.grid.items() if n > 1) or "x=1"))
@@ -251,5 +251,5 @@ def simulate_command(record: Record) -> str:
     words += [f"--gathered {options.gathered}"] if options.gathered != "again" else []
     words += [f"--overlap {','.join(options.overlap)}"] if options.overlap else []
     words += [f"--panel {options.panel}"] if options.panel is not None else []
-    words += [f"--collectives {options.collectives}"] if options.collectives != "own:ring" else []
+    words += [f"--collectives {options.collectives}"]
     return " ".join([*words, f"--machine {record.machine.name if record.machine else '…'} --json …"])

@@ -5,9 +5,10 @@ of ranks, files, and memory.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.experiments.measure.message_options import choose_message_options
@@ -92,6 +93,16 @@ class PreparedRun:
     order: "ChosenOrder | None"
 
 
+def _with_own_default(experiment: "Experiment") -> "Experiment":
+    """The experiment with Quadrille's own collectives if it names none: they run on any machine."""
+    execution = experiment.execution
+    return (
+        replace(experiment, execution=replace(execution, choices=Choices()))
+        if execution.choices.by_machine
+        else experiment
+    )
+
+
 def prepare_run(
     experiment: "Experiment", machine: "Machine | None", options: RunOptions, destinations: Destinations
 ) -> PreparedRun:
@@ -109,6 +120,7 @@ def prepare_run(
     """
     if experiment.execution.shards == "even":
         raise InputError("shards 'even': no rank has shards of mean size; a run accepts exact")
+    experiment = _with_own_default(experiment)
     experiment.execution.choices.check_runnable()
     experiment.check_run(options)
     communicator = start_world()

@@ -12,6 +12,7 @@ from quadrille.experiments.network.bus_bandwidth import bus_factor
 from quadrille.experiments.network.collective_question import CollectiveQuestion
 from quadrille.experiments.network.own_collective import lowered_collective, members_sharing, simulate_own_collective
 from quadrille.experiments.predict.collectives_choice import OWN_CHOICES, distinct_choices, rounded_seconds
+from quadrille.experiments.predict.idle_cards import Cards, cards_that_carry
 from quadrille.simulator.collectives.collective import CollectiveResult
 from quadrille.simulator.collectives.nccl.collective import nccl_collective
 from quadrille.simulator.collectives.programs import Ints
@@ -36,6 +37,8 @@ class CollectivePrediction:
     algorithm, why : algorithm of the collective, and the reason for it
     protocol : protocol of NCCL; None for other libraries
     channels, different_paths : number of concurrent rings or trees, and number of them that use different links
+    cards : number of a node's network cards that carry messages, and number that could; None inside a node
+    library_seconds : time that NCCL itself predicts; None for other libraries, and where NCCL predicts none [s]
     seconds_by_part, mean_seconds_by_part : time by cause for the last rank and for the mean rank [s]; None if unknown
     method, events, transfers : method of the simulation, and its numbers of events and of simulated transfers
     rank_classes, flow_classes : numbers of classes of equivalent ranks and of equivalent flows
@@ -54,6 +57,8 @@ class CollectivePrediction:
     protocol: Protocol | None = None
     channels: int
     different_paths: int
+    cards: Cards | None = None
+    library_seconds: float | None = None
     seconds_by_part: dict[PathPart, float] | None
     mean_seconds_by_part: dict[PathPart, float] | None
     method: str
@@ -88,6 +93,7 @@ class _SimulatedCollective:
     protocol: Protocol | None = None
     channels: int
     different_paths: int
+    library_seconds: float | None = None
     shards_bound: float = 0.0
 
 
@@ -106,6 +112,7 @@ def predict_collective(
     InputError : more ranks than the machine has GPUs, a network without a path, or a collective too large to simulate
     """
     _check_size(question)
+    question = question.on_machine(machine)
     built = network_of(machine) if net is None else net
     routes = routes_of(machine, built)
     places = endpoints_by_rule(built, question.gpus, 1, question.placement)
@@ -127,6 +134,8 @@ def predict_collective(
         protocol=simulated.protocol,
         channels=simulated.channels,
         different_paths=simulated.different_paths,
+        cards=cards_that_carry(routes, places[groups], result.link_bytes),
+        library_seconds=simulated.library_seconds,
         seconds_by_part=result.causes.of(result.seconds) if result.causes else None,
         mean_seconds_by_part=result.causes.mean_of(result.seconds) if result.causes else None,
         method=result.method,
@@ -200,6 +209,7 @@ def _simulated_collective(
         protocol=nccl.plan.protocol,
         channels=max(nccl.plan.channels, nccl.path_count),
         different_paths=nccl.path_count,
+        library_seconds=nccl.plan.seconds or None,
     )
 
 

@@ -17,14 +17,18 @@ from quadrille.experiments.network.collective import CollectivePrediction, predi
 from quadrille.experiments.network.collective_question import CollectiveQuestion, ConcurrentGroups
 from quadrille.experiments.output.destinations import Destinations, write_or_show
 from quadrille.experiments.output.tables import percent, print_tables, table
+from quadrille.experiments.predict.idle_cards import idle_line, most_idle
 from quadrille.runtime.host.console import remark, remark_all
 from quadrille.simulator.collectives.programs import Shards
 from quadrille.simulator.machine.network import network_of
+from quadrille.topologies.gpu_kind import gpu_generation
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.machine_catalogue import MACHINES
 from quadrille.topologies.network import Network
 
 SCHEMA = "quadrille/collective/1"
+CONTRADICTION = 1.5
+"""Ratio of two predictions of one collective from which the answer says that they contradict each other."""
 MANY_TRANSFERS = 5e7
 """Number of transfers of rings that share links from which the command announces a long simulation."""
 
@@ -175,12 +179,30 @@ def collective_remarks(predicted: CollectivePrediction, machine: Machine, net: N
         yield f"{named.name} has {named.gpus} GPUs; {question.gpus} are modelled as a larger system of the same kind"
     if net.endpoints[0] == "host" and machine.host is not None and machine.host.cores > 1:
         yield f"each host has one rank here; simulate places one rank on each of its {machine.host.cores} cores"
-    if question.choices.implementation == "nccl" and named is None and "node" not in machine.topology:
+    if question.choices.implementation == "nccl" and gpu_generation(machine) is None:
         yield f"{machine.name} names no kind of GPU: NCCL is modelled as on A100"
+    if predicted.cards is not None and most_idle(predicted.cards):
+        yield idle_line(predicted.cards, "messages leave a node")
+    if (contradiction := contradiction_remark(predicted)) is not None:
+        yield contradiction
     if machine.faults is not None and machine.faults.slow:
         yield "a slow GPU changes nothing: a collective has no local work"
     if question.group == 1:
         yield "a group of one rank sends nothing"
+
+
+def contradiction_remark(predicted: CollectivePrediction) -> str | None:
+    """A remark if the library's own estimate and the simulation differ by more than `CONTRADICTION`; else None."""
+    estimate, simulated = predicted.library_seconds, predicted.seconds
+    if estimate is None or max(estimate, simulated) <= CONTRADICTION * min(estimate, simulated):
+        return None
+    reason = (
+        "it knows no other groups and no links beyond the cards" if simulated > estimate else "a link may be faster"
+    )
+    return (
+        f"the simulation ({format_seconds(simulated)}) and NCCL's own estimate ({format_seconds(estimate)}) contradict "
+        f"each other by {max(estimate, simulated) / min(estimate, simulated):.2g}: {reason}"
+    )
 
 
 def _print(answer: CollectiveAnswer) -> None:

@@ -5,24 +5,25 @@ groups of 2 with stride 2 among 8 ranks      0 2 | 1 3 | 4 6 | 5 7
 --concurrent all                             all groups at once
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
 
-from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.collectives.collective_choices import DEFAULT_CHOICES, Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import ROOTED, CollectiveKind
 from quadrille.simulator.collectives.collective import SimulationOptions
 from quadrille.simulator.collectives.nccl.collective import DEFAULT_OPTIONS, NEUTRAL_SETTINGS, NcclSettings
 from quadrille.simulator.collectives.programs import Ints, Shards
+from quadrille.simulator.machine.default_collectives import machine_choices
+from quadrille.topologies.machines.machine import Machine
 
 ConcurrentGroups = Literal["one", "all"]
 
 EVEN_FROM = 4096
 """Number of ranks above which shards have the mean size by default."""
 USUAL_NICS = 4
-DEFAULT_CHOICES = Choices()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class CollectiveQuestion:
     gpus : number of GPUs, each with one rank
     group, stride : number of ranks in a group, and distance in ranks between neighbours
     concurrent : whether one group runs the collective, or all groups at once
-    choices : algorithm and library of the collective
+    choices : algorithm and library of the collective; by default what the machine runs (`on_machine`)
     channels : number of Quadrille's own rings on different links, each with a part of the buffer; 0 for the fastest
         number; `own:ring` in rank order is 1
     shards : None for exact shards up to 4,096 ranks in a group
@@ -83,6 +84,16 @@ class CollectiveQuestion:
             raise InputError(f"--root {self.root}: {self.kind} has no root; {' and '.join(ROOTED)} have")
         if self.channels < 0:
             raise InputError(f"--channels {self.channels}: a whole number from 0 is needed, 0 for the fastest number")
+
+    def on_machine(self, machine: Machine) -> "CollectiveQuestion":
+        """The question with the library that the machine runs, if it names none.
+
+        NCCL has no barrier, and channels are asked of Quadrille's own rings.
+        """
+        if not self.choices.by_machine:
+            return self
+        is_own = self.channels != 1 or self.kind == "barrier"
+        return replace(self, choices=Choices() if is_own else machine_choices(self.choices, machine))
 
     @property
     def sharding(self) -> Shards:

@@ -117,6 +117,7 @@ def _jobs(question: CollectiveQuestion, lowered: Lowered, rows: list[Ints]) -> l
             item_bytes=question.item_bytes,
             empty_messages=question.kind == "barrier",
             crosswise=question.kind == "all_to_all",
+            at_once=lowered.at_once,
         )
         for row in rows
     ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quadrille.algorithms.analysis.storage import storage
-from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.collectives.collective_choices import DEFAULT_CHOICES, Choices
 from quadrille.algorithms.matmuls.catalogue import Algorithm, matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import overlap
@@ -12,6 +12,7 @@ from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
 from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.experiments.predict.closed_form import ClosedForm, ClosedFormModel
 from quadrille.experiments.workloads.grids import grids
+from quadrille.simulator.machine.default_collectives import machine_choices
 from quadrille.topologies.machines.machine import Machine
 
 
@@ -48,7 +49,7 @@ def rank_grids(
     order : order of the axes in the numbering of ranks, innermost first
     threads : number of BLAS threads of each rank; by default its share of the host's cores
     """
-    chosen = choices or Choices()
+    chosen = machine_choices(choices or DEFAULT_CHOICES, machine)
     closed_form_model = ClosedFormModel(machine, problem.dtype, ranks, chosen, threads)
     ranked = []
     for algorithm in algorithms:

@@ -88,8 +88,13 @@ def predict(
             timeline_ranks=destinations.ranks,
             announce=True,
         )
-    remark_all([*_bound_remark(record), *experiment.remarks(prepared.schedule)])
+    named = not experiment.execution.choices.by_machine
+    remark_all([*_bound_remark(record, named=named), *experiment.remarks(prepared.schedule)])
     remark_all(_remarks(prepared, record.peak_bytes_per_rank_max))
+    if len(set(prepared.nodes)) > 1 and prepared.experiment.execution.choices.implementation == "own":
+        from quadrille.experiments.predict.idle_cards import idle_cards_remarks
+
+        remark_all(idle_cards_remarks(prepared))
     remark_all(calibration_warnings(machine, "" if destinations.detail == "all" else "--verbose shows them"))
     write_results(destinations, order.with_order_choice(record) if order else record, timeline)
 
@@ -258,8 +263,13 @@ def _announce(simulation: "Simulator", experiment: "Experiment") -> None:
     )
 
 
-def _bound_remark(record: Record) -> list[str]:
-    """A remark that the prediction is not exact, with the reason and the bounds; empty if it is exact."""
+def _bound_remark(record: Record, *, named: bool) -> list[str]:
+    """A remark that the prediction is not exact, with the reason and the bounds; empty if it is exact.
+
+    Parameters
+    ----------
+    named : whether the user named the collectives; of the machine's own, equal bounds are not worth a remark
+    """
     simulation_entry = record.simulation
     if (
         simulation_entry is None
@@ -269,6 +279,8 @@ def _bound_remark(record: Record) -> list[str]:
         return []
     low, high = format_seconds(simulation_entry.bound_low_seconds), format_seconds(simulation_entry.bound_high_seconds)
     if record.options.collectives.startswith("nccl"):
+        if low == high and not named:
+            return []
         return [
             f"collective granularity: {simulation_entry.not_folded_reason}; {low} if ops of different axes do not slow "
             f"each other, {high} if ops that may overlap run one after the other; --granularity exact predicts "

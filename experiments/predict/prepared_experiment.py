@@ -1,18 +1,20 @@
 """`PreparedExperiment`: an experiment on a machine with its schedule and rank placement, built once for predictions."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from quadrille.algorithms.formats.record import Shards
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_of, nodes_of_ranks
+from quadrille.simulator.machine.default_collectives import machine_choices
 from quadrille.simulator.machine.placement import RankPlacement, place_ranks
 from quadrille.topologies.machines.machine import Machine
 
 if TYPE_CHECKING:
     from quadrille.experiments.workloads.experiment import Experiment
 
+AnyExperiment = TypeVar("AnyExperiment", bound="Experiment")
 EVEN_SHARDS_ABOVE = 4096
 """Number of ranks above which shards have the mean size by default."""
 
@@ -72,10 +74,19 @@ def prepare(experiment: "Experiment", machine: Machine) -> PreparedExperiment:
     InputError : more ranks than the machine has GPUs, or a placement that does not fit
     """
     assert not experiment.execution.any_order, "choose_order chooses the order first"
+    experiment = with_machine_choices(experiment, machine)
     placement = place_ranks(machine, experiment.grid.size, experiment.execution.placement, experiment.grid)
     if experiment.execution.choices.set_name == "hierarchical":
         experiment = experiment.on_nodes(nodes_of_ranks(placement))
     return PreparedExperiment(experiment, machine, experiment.schedule(), placement)
+
+
+def with_machine_choices(experiment: AnyExperiment, machine: Machine) -> AnyExperiment:
+    """The experiment with the collectives of the machine, if it names none."""
+    execution = experiment.execution
+    if not execution.choices.by_machine:
+        return experiment
+    return replace(experiment, execution=replace(execution, choices=machine_choices(execution.choices, machine)))
 
 
 def even_shards_bound(prepared: PreparedExperiment) -> float | None:

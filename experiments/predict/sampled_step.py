@@ -6,7 +6,7 @@ are combined in the order of the pipeline's slots (`pipeline_slots.py`).
 
 from collections.abc import Mapping
 
-from quadrille.algorithms.formats.record import Granularity
+from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import Communication
 from quadrille.algorithms.schedule.schedule import Schedule
@@ -86,7 +86,7 @@ def _table_gradient_seconds(
 
 
 def sampled_step(
-    experiment: TrainingExperiment, machine: Machine, granularity: Granularity, closed_form_model: ClosedFormModel
+    experiment: TrainingExperiment, machine: Machine, granularity: AskedGranularity, closed_form_model: ClosedFormModel
 ) -> TrainingStep:
     """The training step from a simulation of its sample.
 

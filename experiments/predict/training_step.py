@@ -1,14 +1,10 @@
-"""`TrainingStep`: the simulated time of one training iteration by cause, from all or some of its layers.
+"""`TrainingStep`: the simulated time of one training iteration by cause.
 
-`quadrille.experiments.predict.layer_extrapolation` describes how few layers determine the time of all layers.
-
-Shards are exact if all shards have one size; else they have the mean size, unless the
-experiment asks for exact shards.
+The step is simulated as `quadrille simulate` does: with all layers, at the same granularity, with the same shards.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from quadrille.algorithms.analysis.volumes import flops
 from quadrille.algorithms.formats.record import AskedGranularity
@@ -17,7 +13,6 @@ from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.timelines.op_times import OpTimes
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.predict.collectives_choice import choose_collectives
-from quadrille.experiments.predict.layer_extrapolation import LayerCounts, extrapolated
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.experiments.workloads.training_figures import IterationTimes, exposed_seconds_by_axis, iteration_times
 from quadrille.topologies.machines.machine import Machine
@@ -77,58 +72,24 @@ def simulated_step(
     machine: Machine,
     *,
     granularity: AskedGranularity = "auto",
-    depths: LayerCounts | None = None,
 ) -> TrainingStep:
     """The simulated time of a training step.
 
     Parameters
     ----------
     granularity : exact, collective, or auto for a simulation of at most a few seconds
-    depths : two numbers of layers to simulate instead of all; only for one step of a deeper GPT without a pipeline
 
     Raises
     ------
     InputError : an invalid grid or machine
     """
-    problem = experiment.problem
-    if depths is None or not isinstance(problem, Gpt) or problem.steps > 1 or experiment.grid.pipeline > 1:
-        return _simulated_step(experiment, machine, granularity)
-    few, more = depths
-    if problem.layers <= more:
-        return _simulated_step(experiment, machine, granularity)
-    second = _simulated_step(with_layers(experiment, more), machine, granularity)
-    first = _simulated_step(with_layers(experiment, few), machine, "collective" if second.bounded else "exact")
-    return extrapolated_step(first, second, problem.layers)
+    return _simulated_step(experiment, machine, granularity)
 
 
 def with_layers(experiment: TrainingExperiment, layers: int) -> TrainingExperiment:
     """The experiment with another number of layers."""
     assert isinstance(experiment.problem, Gpt)
     return replace(experiment, problem=replace(experiment.problem, layers=layers))
-
-
-def extrapolated_step(few: TrainingStep, more: TrainingStep, layers: int) -> TrainingStep:
-    """The step with `layers` layers, extrapolated from two simulated steps; negative exposed time counts as hidden.
-
-    >>> few, more = (
-    ...     TrainingStep(seconds=s, compute=s, transfer=0.0, exposed_seconds_by_axis={"x": s}, layers=layers)
-    ...     for s, layers in ((1.0, 2), (1.75, 3))
-    ... )
-    >>> step = extrapolated_step(few, more, 12)
-    >>> step.seconds, step.compute, step.exposed_seconds_by_axis, step.layers
-    (8.5, 8.5, {'x': 8.5}, 3)
-    """
-    depths = few.layers, more.layers
-    added: dict[str, Any] = {
-        name: extrapolated(getattr(few, name), getattr(more, name), depths, layers)
-        for name in ("seconds", "compute", "latency", "transfer", "hidden", "waiting", "contention", "product_flops")
-    }
-    exposed = {
-        axis: max(0.0, extrapolated(seconds, more.exposed_seconds_by_axis[axis], depths, layers))
-        for axis, seconds in few.exposed_seconds_by_axis.items()
-    }
-    bounded, even = few.bounded or more.bounded, few.even or more.even
-    return replace(more, **added, exposed_seconds_by_axis=exposed, bounded=bounded, even=even)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,21 +116,17 @@ def simulated_ops(experiment: TrainingExperiment, machine: Machine, granularity:
     """The step, simulated with all its layers."""
     from quadrille.experiments.predict.prepared_experiment import prepare
     from quadrille.simulator.simulate import simulate
-    from quadrille.simulator.symmetry.even_shards import even_bound, with_even_shards
 
     prepared = prepare(experiment, machine)
     chosen_experiment, schedule = prepared.experiment, prepared.schedule
-    even = (
-        chosen_experiment.execution.shards != "exact" and even_bound(schedule, chosen_experiment.execution.choices) > 0
-    )
-    simulated_schedule = with_even_shards(schedule) if even else schedule
+    even, simulated_schedule = prepared.shards == "even", prepared.simulated_schedule
     if chosen_experiment.execution.choices.auto:
         chosen_experiment, _ = choose_collectives(chosen_experiment, simulated_schedule, machine, prepared.nodes)
     simulation = simulate(
         simulated_schedule,
         machine,
         choices=chosen_experiment.execution.choices,
-        threads=chosen_experiment.execution.threads,
+        threads=prepared.threads,
         placement=chosen_experiment.execution.placement,
         granularity=granularity,
     )

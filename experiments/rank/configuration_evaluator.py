@@ -6,12 +6,12 @@ Both times come from a sample of the step (`quadrille.experiments.predict.sample
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from quadrille.algorithms.formats.record import Granularity
+from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.predict.closed_form import ClosedFormModel
 from quadrille.experiments.predict.sampled_step import closed_form_step, sampled_step
-from quadrille.experiments.predict.training_step import TrainingStep
+from quadrille.experiments.predict.training_step import TrainingStep, simulated_step
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.ring_bandwidths import Ring
 from quadrille.experiments.workloads.fullest_device import fullest_device
@@ -71,8 +71,10 @@ class Evaluator:
         step, experiment = min(evaluated, key=lambda pair: float(f"{pair[0].seconds:.9e}"))
         return Configuration(experiment, step, experiment_peak_bytes(experiment))
 
-    def simulated(self, experiment: TrainingExperiment, granularity: Granularity) -> TrainingStep:
-        """The training step of a configuration, from a simulation of its sample."""
+    def simulated(self, experiment: TrainingExperiment, granularity: AskedGranularity) -> TrainingStep:
+        """The training step of a configuration: simulated, or of a pipeline, from a simulation of its sample."""
+        if experiment.grid.pipeline == 1:
+            return simulated_step(experiment, self.machine, granularity=granularity)
         return sampled_step(experiment, self.machine, granularity, self._closed_form_model)
 
 

@@ -169,7 +169,8 @@ def _sorted_by_estimate(
     grouped: dict[object, list[TrainingExperiment]] = defaultdict(list)
     for number, experiment in enumerate(all_experiments):
         alone = number if experiment.grid.pipeline > 1 else None
-        grouped[experiment.grid, experiment.problem.zero, alone].append(experiment)
+        recompute = getattr(experiment.problem, "recompute", None)
+        grouped[experiment.grid, experiment.problem.zero, recompute, alone].append(experiment)
 
     def seconds(alternatives: Alternatives) -> float:
         experiment = alternatives[0]

@@ -15,6 +15,7 @@ from quadrille.algorithms.analysis.axonn import MODELLED
 from quadrille.algorithms.errors import InputError, ParameterError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, check_gpt
+from quadrille.algorithms.training.recompute import Recompute
 from quadrille.algorithms.training.scheme import Scheme
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.experiments.predict.step_parts import pipeline_stages
@@ -37,6 +38,7 @@ class SearchSpace:
     schemes : schemes
     stages, micro_batches : numbers of stages, and sequences of a microbatch; None for all possible values
     zeros, chunks : stages of ZeRO, and chunks of layers of a stage; without a pipeline only one chunk is tried
+    recomputes : what is recomputed; None for what the question's training step recomputes
     """
 
     schemes: tuple[Scheme, ...]
@@ -44,6 +46,7 @@ class SearchSpace:
     zeros: tuple[int, ...] = (0,)
     chunks: tuple[int, ...] = (1,)
     micro_batches: tuple[int, ...] | None = None
+    recomputes: tuple[Recompute, ...] | None = None
 
 
 @dataclass(slots=True)
@@ -89,8 +92,9 @@ def configurations(
         if reason := _exclusion_reason(scheme, grid, per_node) or _duplicate_reason(scheme, grid, space):
             excluded.add(reason, f"{scheme.name} on {grid}")
             continue
-        for zero, chunks in product(space.zeros, space.chunks if grid.pipeline > 1 else (1,)):
-            for problem in _problems(training, grid, space, zero=zero, chunks=chunks):
+        chunk_counts = space.chunks if grid.pipeline > 1 else (1,)
+        for zero, chunks, recomputing in product(space.zeros, chunk_counts, _recomputing(training, space)):
+            for problem in _problems(recomputing, grid, space, zero=zero, chunks=chunks):
                 experiment = replace(training, problem=problem, scheme=scheme, grid=grid)
                 try:
                     _check_configuration(experiment)
@@ -99,6 +103,14 @@ def configurations(
                 else:
                     experiments.append(experiment)
     return experiments, excluded
+
+
+def _recomputing(training: TrainingExperiment, space: SearchSpace) -> list[TrainingExperiment]:
+    """The training step with everything that may be recomputed."""
+    if space.recomputes is None:
+        return [training]
+    assert isinstance(training.problem, Gpt)
+    return [replace(training, problem=replace(training.problem, recompute=word)) for word in space.recomputes]
 
 
 def _grids(gpus: int, space: SearchSpace, limits: GridLimits) -> Iterator[Grid]:

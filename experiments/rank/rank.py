@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.analytical_ranking import rank_candidates
-from quadrille.experiments.rank.candidate_step import granularity_of, simulated_step
+from quadrille.experiments.rank.candidate_step import simulated_step
 from quadrille.experiments.rank.configuration_search import search_configurations
 from quadrille.experiments.rank.configurations import SearchSpace
 from quadrille.experiments.rank.grids_report import GridsAnswer, SimulatedGrid, grids_answer, print_grids_answer
@@ -102,7 +102,7 @@ def _rank_schemes(question: RankQuestion, space: SearchSpace, work_sharing: Work
     best = ranking.best[: question.top]
 
     def simulated(place: int) -> TrainingStep:
-        return ranking.evaluator.simulated(best[place].experiment, granularity_of(question))
+        return ranking.evaluator.simulated(best[place].experiment, question.granularity)
 
     return schemes_answer(
         question, ranking, work_sharing.share(simulated, range(len(best)), "simulated", "configurations")

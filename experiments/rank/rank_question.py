@@ -9,6 +9,7 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.model_shapes import ModelShape
+from quadrille.experiments.predict.prepared_experiment import with_machine_choices
 from quadrille.experiments.rank.candidate_grids import GridLimits
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.topologies.machines.machine import Machine
@@ -39,6 +40,7 @@ class RankQuestion:
     granularity: AskedGranularity = "auto"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "training", with_machine_choices(self.training, self.machine))
         self.training.execution.choices.check_schedulable()
         check_gpus(self.machine, self.gpus)
 

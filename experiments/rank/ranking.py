@@ -11,7 +11,6 @@ from quadrille.algorithms.formats.tabular import Tabular
 from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.experiments.predict.training_step import TrainingStep
-from quadrille.experiments.rank.candidate_step import granularity_of
 from quadrille.experiments.rank.disagreements import Cause
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.ring_bandwidths import Ring
@@ -171,7 +170,7 @@ def step_fields(
         "model_flops_per_second_per_gpu": flop_rates_of_step.model_flops_per_second_per_gpu,
         "hardware_flops_per_second_per_gpu": flop_rates_of_step.hardware_flops_per_second_per_gpu,
         "percent_of_peak": flop_rates_of_step.percent_of_peak,
-        "granularity": granularity_of(question),
+        "granularity": "collective" if step.bounded else "exact",
         "layers_simulated": step.layers,
         "shards": "even" if step.even else "exact",
     }

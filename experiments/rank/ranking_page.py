@@ -70,7 +70,8 @@ def print_ranking(
     """
     assert answer.workload.gpt is not None
     print(
-        f"{answer.model}, batch {answer.workload.gpt.batch}, on {answer.gpus:,} GPUs of {answer.machine}: {looked_at}"
+        f"{answer.model}, batch {answer.workload.gpt.batch}, on {answer.gpus:,} GPUs of {answer.machine}, "
+        f"{answer.options['collectives']}: {looked_at}"
     )
     if answer.bandwidths_simulated:
         print(_rings_text(answer.bandwidths_simulated, measured=answer.bandwidths_measured))

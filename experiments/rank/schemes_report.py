@@ -9,6 +9,7 @@ import msgspec
 
 from quadrille.algorithms.schedule.grid import AXES
 from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.recompute import Recompute
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.configuration_evaluator import Configuration
 from quadrille.experiments.rank.configuration_search import RankedConfigurations
@@ -38,6 +39,7 @@ class ModelledConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     micro_batch: int
     zero: int
     interleave: int
+    recompute: Recompute
     seconds: float
     compute_seconds: float
     communication_seconds: float
@@ -59,6 +61,7 @@ class SimulatedConfiguration(SimulatedEntry, frozen=True, kw_only=True):
     micro_batch: int
     zero: int
     interleave: int
+    recompute: Recompute
     communication_seconds: float
 
 
@@ -119,6 +122,7 @@ def _common_fields(configuration: Configuration, step: TrainingStep) -> dict[str
         "micro_batch": problem.micro_batch,
         "zero": problem.zero,
         "interleave": problem.interleave,
+        "recompute": problem.recompute,
         "communication_seconds": step.latency + step.transfer,
         "memory_bytes": configuration.peak_bytes,
     }
@@ -161,10 +165,11 @@ def _scheme(configuration: SimulatedConfiguration) -> str:
 
 
 def _options_text(configuration: SimulatedConfiguration) -> str:
-    """The microbatch, the chunks and the stage of ZeRO, as flags name them."""
+    """The microbatch, the chunks, the stage of ZeRO and what is recomputed, as flags name them."""
     words = [f"micro-batch {configuration.micro_batch}"]
     words += [f"interleave {configuration.interleave}"] if configuration.interleave > 1 else []
     words += [f"zero {configuration.zero}"] if configuration.zero else []
+    words += [f"recompute {configuration.recompute}"] if configuration.recompute != "none" else []
     return ", ".join(words)
 
 

@@ -120,9 +120,10 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
 def _title_line(record: Record) -> str:
     grid = ",".join(f"{axis}={length}" for axis, length in record.grid.items() if length > 1) or "x=1"
     threads = f"{record.options.threads} thread{'s' if record.options.threads > 1 else ''} each"
+    collectives = f", {record.options.collectives}" if record.ranks > 1 else ""
     return (
         f"{record.kind}: {record.algorithm}, {record.passes}, {workload_text(record.workload)} {record.dtype}, "
-        f"grid {grid}, {record.ranks} rank{'s' if record.ranks > 1 else ''}, {threads}"
+        f"grid {grid}, {record.ranks} rank{'s' if record.ranks > 1 else ''}, {threads}{collectives}"
     )
 
 

@@ -30,10 +30,9 @@ from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.predict.closed_form import ClosedFormModel
-from quadrille.experiments.predict.layer_extrapolation import layer_counts
 from quadrille.experiments.predict.sampled_step import closed_form_seconds
 from quadrille.experiments.predict.training_step import TrainingStep, simulated_step
-from quadrille.experiments.sweep.sweep_points import BestGrid
+from quadrille.experiments.sweep.sweep_points import BestGrid, with_point_choices
 from quadrille.experiments.sweep.sweep_result import SweepAnswer
 from quadrille.experiments.sweep.time_limit import TimeLimitExceeded, processor_time_limit
 from quadrille.experiments.sweep.training_point import sweep_answer
@@ -70,6 +69,7 @@ def best_training_grid(point: BestGrid) -> SweepAnswer:
     ------
     InputError : the model or the machine is not possible, or no grid of the scheme's form fits in memory
     """
+    point = with_point_choices(point)
     machine, scheme = point.machine, point.experiment.name
     assert isinstance(point.experiment, TrainingExperiment)
     ranked = ranked_steps(point.experiment, point.gpus, machine)
@@ -78,9 +78,7 @@ def best_training_grid(point: BestGrid) -> SweepAnswer:
     for candidate in ranked[: point.top]:
         try:
             with processor_time_limit(point.most_seconds):
-                step = simulated_step(
-                    candidate.experiment, machine, depths=layer_counts(candidate.experiment.execution)
-                )
+                step = simulated_step(candidate.experiment, machine)
             simulated.append((step, candidate))
         except TimeLimitExceeded as error:
             grid, closed = candidate.experiment.grid, format_seconds(candidate.closed_form_seconds)

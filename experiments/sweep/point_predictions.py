@@ -14,9 +14,17 @@ from quadrille.algorithms.matmuls.catalogue import find_algorithm
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.compare.attribution import COMPUTE_LANE_KINDS, charged_seconds, charged_waiting
+from quadrille.experiments.predict.idle_cards import idle_cards_remarks
 from quadrille.experiments.predict.predict import choose_order, predict_prepared
 from quadrille.experiments.predict.prepared_experiment import PreparedExperiment, prepare
-from quadrille.experiments.sweep.sweep_points import BestGrid, Impossible, OneCollective, OneGrid, SweepPoint
+from quadrille.experiments.sweep.sweep_points import (
+    BestGrid,
+    Impossible,
+    OneCollective,
+    OneGrid,
+    SweepPoint,
+    with_point_choices,
+)
 from quadrille.experiments.sweep.sweep_result import SweepAnswer, TrainingResult
 from quadrille.experiments.sweep.training_point import training_result
 from quadrille.experiments.workloads.fullest_device import fullest_device
@@ -37,9 +45,9 @@ def predict_point(point: SweepPoint) -> SweepAnswer:
     try:
         match point:
             case OneGrid():
-                return _predict_on_grid(point)
+                return _predict_on_grid(with_point_choices(point))
             case BestGrid():
-                return _predict_best_grid(point)
+                return _predict_best_grid(with_point_choices(point))
             case OneCollective():
                 from quadrille.experiments.sweep.collective_point import predict_collective_point
 
@@ -54,10 +62,10 @@ def _predict_on_grid(point: OneGrid) -> SweepAnswer:
     """The prediction of an experiment on its own grid."""
     experiment, machine, order_found = point.experiment, point.machine, None
     if experiment.execution.any_order:
-        order = choose_order(experiment, machine)
+        order = choose_order(experiment, machine, granularity="auto")
         experiment, order_found = order.with_chosen_order(experiment), str(order.ranked[0])
     prepared = prepare(experiment, machine)
-    return _answer(prepared, predict_prepared(prepared)[0], order_found=order_found)
+    return _answer(prepared, predict_prepared(prepared, granularity="auto")[0], order_found=order_found)
 
 
 def _predict_best_grid(point: BestGrid) -> SweepAnswer:
@@ -93,7 +101,7 @@ def _predict_best_grid(point: BestGrid) -> SweepAnswer:
         least = device.ranks * min(grid.peak_bytes for grid in ranked)
         raise InputError(f"no grid fits: {format_bytes(least)} at least of {format_bytes(machine.device.memory_bytes)}")
     prepared_grids = [prepare(replace(experiment, grid=grid.grid), machine) for grid in fitting[: point.top]]
-    records = [(prepared, predict_prepared(prepared)[0]) for prepared in prepared_grids]
+    records = [(prepared, predict_prepared(prepared, granularity="auto")[0]) for prepared in prepared_grids]
     prepared, fastest = min(records, key=lambda pair: pair[1].seconds)
     return _answer(prepared, fastest, grids=len(ranked), simulated=len(prepared_grids))
 
@@ -154,6 +162,7 @@ def _remarks(prepared: PreparedExperiment, record: Record) -> Iterator[str]:
     """Remarks about the prediction at a point: options without effect, oversubscription, missing measurements."""
     experiment, machine = prepared.experiment, prepared.machine
     yield from experiment.remarks(prepared.schedule)
+    yield from idle_cards_remarks(prepared)
     if oversubscribed := prepared.device.remark(machine):
         yield oversubscribed
     dtype, rates = experiment.dtype, machine.device.peak_flops_per_second

@@ -1,9 +1,11 @@
 """The kinds of points of a sweep: an experiment on its own grid, an experiment on its best grid, or a collective."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
+from typing import TypeVar
 
 from quadrille.experiments.network.collective_question import CollectiveQuestion
+from quadrille.experiments.predict.prepared_experiment import with_machine_choices
 from quadrille.experiments.workloads.experiment import Experiment
 from quadrille.topologies.machines.machine import Machine
 
@@ -57,3 +59,9 @@ class Impossible:
 
 
 SweepPoint = OneGrid | BestGrid | OneCollective | Impossible
+OfExperiment = TypeVar("OfExperiment", OneGrid, BestGrid)
+
+
+def with_point_choices(point: OfExperiment) -> OfExperiment:
+    """The point with the collectives of its machine, if its experiment names none."""
+    return replace(point, experiment=with_machine_choices(point.experiment, point.machine))

@@ -2,9 +2,8 @@
 
 from quadrille.algorithms.errors import InputError, QuadrilleError
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.experiments.predict.layer_extrapolation import layer_counts
 from quadrille.experiments.predict.training_step import TrainingStep, simulated_step
-from quadrille.experiments.sweep.sweep_points import Impossible, OneGrid
+from quadrille.experiments.sweep.sweep_points import Impossible, OneGrid, with_point_choices
 from quadrille.experiments.sweep.sweep_result import SweepAnswer, TrainingResult
 from quadrille.experiments.sweep.time_limit import processor_time_limit
 from quadrille.experiments.workloads.fullest_device import fullest_device
@@ -26,12 +25,13 @@ def predict_training_point(point: OneGrid | Impossible) -> SweepAnswer:
     """
     if isinstance(point, Impossible):
         return SweepAnswer(reason=point.reason)
+    point = with_point_choices(point)
     experiment, machine = point.experiment, point.machine
     try:
         if not isinstance(experiment, TrainingExperiment):
             raise InputError(f"a training step is asked for, not a {experiment.name} multiplication")
         with processor_time_limit(point.most_seconds):
-            step = simulated_step(experiment, machine, depths=layer_counts(experiment.execution))
+            step = simulated_step(experiment, machine)
         return sweep_answer(experiment, machine, step, experiment_peak_bytes(experiment))
     except QuadrilleError as error:
         return SweepAnswer(reason=str(error))

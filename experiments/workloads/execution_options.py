@@ -1,10 +1,10 @@
 """`ExecutionOptions`: overlaps, collectives, threads and rank placement of a matmul or of training steps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from quadrille.algorithms.collectives.collective_choices import Choices, with_placement
+from quadrille.algorithms.collectives.collective_choices import DEFAULT_CHOICES, Choices, with_placement
 from quadrille.algorithms.formats.record import Shards
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import OverlapName
@@ -28,7 +28,7 @@ class ExecutionOptions:
     """
 
     overlaps: frozenset[OverlapName] = frozenset()
-    choices: Choices = field(default_factory=Choices)
+    choices: Choices = DEFAULT_CHOICES
     threads: int | None = None
     placement: str = "packed"
     shards: Shards | None = None

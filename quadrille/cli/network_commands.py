@@ -33,7 +33,12 @@ COLLECTIVE = flags_from(
     stride=Annotated[str, flag("--stride", "S", "How far apart neighbours of a group are.")],
     concurrent=Annotated[str, flag("--concurrent", "all|one", "All groups of that kind at once, or the first.")],
     collectives=Annotated[
-        str, flag("--collectives", "WHO", "auto, own, own:NAME[:PIECE], nccl, nccl:ALGORITHM[:PROTOCOL].")
+        str,
+        flag(
+            "--collectives",
+            "WHO",
+            "auto, own[:NAME[:PIECE]], nccl[:ALGORITHM[:PROTOCOL]]; by default nccl on GPUs, own on hosts.",
+        ),
     ],
     channels=Annotated[str, flag("--channels", "N|all", "Rings on different links, of own:ring; all that pay.")],
     shards=Annotated[

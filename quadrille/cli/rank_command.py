@@ -18,7 +18,6 @@ from quadrille.cli.shared_flags import (
     GradientBytes,
     Json,
     Overlap,
-    Recompute,
     SequenceParallel,
     flags_from,
     flags_of,
@@ -48,12 +47,15 @@ RANKED = flags_from(
     min_model_parallel=Annotated[str, flag("--min-model-parallel", "N", "Least product of x, y and z.")],
     overlap=Overlap,
     attention=Attention,
-    recompute=Recompute,
+    recompute=Annotated[
+        str,
+        flag("--recompute", "none|selective|full,…", "What the backward pass recomputes; several are searched."),
+    ],
     gathered=Gathered,
     gradient_bytes=GradientBytes,
     dtype=Dtype,
     collectives=Annotated[
-        str, flag("--collectives", "WHO", "own, own:NAME, nccl, …; by default nccl, own with --overlap.")
+        str, flag("--collectives", "WHO", "own, own:NAME, nccl, …; by default what the machine runs: nccl on GPUs.")
     ],
     scheme=Annotated[str, flag("--scheme", "NAME,…|all", "Schemes to try besides 4d: megatron, optimus, …, or all.")],
     sequence_parallel=SequenceParallel,
@@ -72,7 +74,8 @@ RANKED = flags_from(
 def rank(context: click.Context, **values: Any) -> None:
     """Rank all grids of a GPT by a communication model.  The best are simulated.
 
-    With --scheme, --pipeline, --zero, --micro-batch or --interleave, rank all of these by a closed form of the step.
+    With --scheme, --pipeline, --zero, --micro-batch, --interleave or several --recompute, rank all of these by a closed
+    form of the step.
 
     As: quadrille rank --gpt 20b --batch 32 --gpus 32 --machine perlmutter
     """

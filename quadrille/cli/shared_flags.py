@@ -136,7 +136,8 @@ Collectives = Annotated[
     flag(
         "--collectives",
         "WHO",
-        "Collective algorithms: own[:NAME[:CHUNK]], library[:vector], auto or, in simulate, nccl.",
+        "Collective algorithms: own[:NAME[:CHUNK]], library[:vector], auto or, in predictions, nccl; "
+        "the default predicts what the machine runs: nccl on GPUs, own on hosts.",
     ),
 ]
 Threads = Annotated[str, flag("--threads", "T", "BLAS threads of each rank; by default its share of the cores.")]

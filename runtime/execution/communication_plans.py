@@ -6,7 +6,7 @@ collective the receives, the sends and the reductions. Its execution needs no fu
 `traffic` gives the steps of an op, with element ranges; it returns None in a group of one rank, which sends nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import assert_never
@@ -292,6 +292,8 @@ class CommunicationPlanner:
         for position, exchange in enumerate(exchanges):
             ends_here = last_sum is not None and position == len(exchanges) - 1
             plan.steps.append(self._step(op, exchange, sent, received, last_sum if ends_here else None))
+        if op_traffic is not None and op_traffic.lowered.at_once:
+            plan.steps = [_merged(plan.steps)]
         return plan
 
     def _step(
@@ -324,6 +326,15 @@ class CommunicationPlanner:
             assert sent is not None and exchange.send_to is not None
             sends.append((sent[start:stop], exchange.send_to))
         return PipelineStep(tuple(receives), tuple(sends), tuple(reductions))
+
+
+def _merged(steps: Sequence[PipelineStep]) -> PipelineStep:
+    """One step that posts the receives and sends of all steps at once."""
+    return PipelineStep(
+        tuple(receive for step in steps for receive in step.receives),
+        tuple(send for step in steps for send in step.sends),
+        tuple(reduction for step in steps for reduction in step.reductions),
+    )
 
 
 def _library_collective(

@@ -7,7 +7,7 @@ Every long simulation calls this check, so the module imports nothing of the wal
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.expressions import variables
 from quadrille.algorithms.schedule.grid import AXES, Axis
-from quadrille.algorithms.schedule.ops import Receive, Send
+from quadrille.algorithms.schedule.ops import AllToAll, Receive, Send
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.simulator.machine.library_collectives import LibraryTimes
 from quadrille.simulator.machine.placement import RankPlacement
@@ -28,6 +28,8 @@ def unsupported_reason(schedule: Schedule, placement: RankPlacement, choices: Ch
     for op in all_ops(schedule):
         if choices.by_library(op) and library.are_known(op):
             return f"op {op.name!r} takes what the MPI library was measured to take, which is no sum of its messages"
+        if isinstance(op, AllToAll) and _posts_at_once(op, choices):
+            return f"op {op.name!r} posts all its messages at once, and the bounds walk goes from step to step"
         if isinstance(op, Send | Receive):
             peer = op.to if isinstance(op, Send) else op.sender
             deciding = {op.axis, *(axis for axis in AXES if axis in variables(peer))} - distinguished
@@ -35,3 +37,9 @@ def unsupported_reason(schedule: Schedule, placement: RankPlacement, choices: Ch
                 axis = min(deciding)
                 return f"op {op.name!r} goes to one rank or another by the coordinate of {axis}, which no role tells"
     return ""
+
+
+def _posts_at_once(op: AllToAll, choices: Choices) -> bool:
+    """Whether each rank posts all messages of an all-to-all together; NCCL's time is that of the whole group."""
+    choice = choices.of(op.name)
+    return choice.implementation != "nccl" and choice.algorithm("all_to_all") == "direct"

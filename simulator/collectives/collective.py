@@ -6,6 +6,7 @@ The algorithm of the collective gives each member a program of steps
 (`programs.py`). Members, the flows between them and the links are folded into
 equivalence classes (`symmetry/fold.py`). Then
 
+    all messages at once         flows that share links (`engine/flow_simulation.py`)
     no flow can slow another     step times are a recurrence, swept over all members (`sweep.py`)
     otherwise                    members go from event to event (`event_walk.py`)
 
@@ -189,10 +190,13 @@ def simulate_collective(
             routed.alone[representatives.flow_of],
         )
         capacity = capacities[representatives.link_of]
+    at_once = any(job.at_once for job in jobs)
+    assert not at_once or all(job.at_once for job in jobs), "all jobs post their messages at once, or none does"
     run_result = run(
         simulated,
         flows,
         capacity,
+        at_once=at_once,
         fold_time=options.fold_time,
         local=options.local,
         plain_events=options.plain_events,
@@ -216,7 +220,9 @@ def simulate_collective(
         link_bytes=np.bincount(routed.flows.links, carried, minlength=len(capacities)).astype(np.float64),
         busy_seconds=busy,
         error_seconds=run_result.error_seconds,
-        causes=causes_of(simulated, flows, capacity, run_result, folding.ranks, fold_time=options.fold_time)
+        causes=causes_of(
+            simulated, flows, capacity, run_result, folding.ranks, at_once=at_once, fold_time=options.fold_time
+        )
         if options.causes
         else None,
     )

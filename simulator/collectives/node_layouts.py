@@ -8,7 +8,8 @@ Libraries lay several channels with different paths, so that together they use a
 
 Nodes are visited one after another, in the order of the ranks; only the order inside
 is chosen (`node_paths.py`). Nodes in which the same GPUs belong to the group get the
-same path, so the choice is made once for each pattern of GPUs. Trees join the nodes by
+same path, so the choice is made once for each pattern of GPUs. Nodes with different
+numbers of GPUs have as many channels as the slowest of them needs. Trees join the nodes by
 the first GPU of each channel's path; inside a node, the path is a chain.
 
 Source: NVIDIA, "NCCL user guide", environment variables NCCL_MIN_NCHANNELS and
@@ -17,10 +18,13 @@ NCCL_CROSS_NIC, for channels and different NICs; NCCL, src/graph/trees.cc, `nccl
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from math import lcm
 
 import numpy as np
 
-from quadrille.simulator.collectives.node_paths import node_links, node_paths
+from quadrille.algorithms.collectives.nccl.tuning_constants import MOST_CHANNELS
+from quadrille.simulator.collectives.node_paths import common_paths, node_links, node_paths
 from quadrille.simulator.collectives.programs import Ints
 from quadrille.topologies.routes.routing import Routes
 
@@ -87,17 +91,34 @@ def ring_orders(routes: Routes, endpoints: Ints, channels: int | None = None) ->
     channels : number of channels; None for the fewest that together carry the most
     """
     nodes = node_blocks(endpoints, routes.net.per_node)
-    paths_of_patterns = [
-        node_paths(node_links(routes, row[row >= 0], several=nodes.several), channels) for row in nodes.patterns
-    ]
-    count = channels or max(map(len, paths_of_patterns))
+    links = [node_links(routes, row[row >= 0], several=nodes.several) for row in nodes.patterns]
+    alike, row_of_block = _patterns_of_groups(nodes)
+    paths: list[tuple[tuple[int, ...], ...]] = []
+    for patterns in alike:
+        of_group = [links[pattern] for pattern in patterns]
+        paths += [node_paths(node, channels) for node in of_group] if channels else common_paths(of_group)
+    counts = {len(of_pattern) for of_pattern in paths}
+    count = lcm(*counts) if lcm(*counts) <= MOST_CHANNELS else max(counts)
     return [
-        _in_node_order(nodes, [paths[channel % len(paths)] for paths in paths_of_patterns]) for channel in range(count)
+        _in_node_order(nodes, row_of_block, [of_pattern[channel % len(of_pattern)] for of_pattern in paths])
+        for channel in range(count)
     ]
 
 
-def _in_node_order(nodes: NodeBlocks, orders: Sequence[Sequence[int]]) -> Ints:
-    """The slots with every node visited in the order of its pattern."""
+def _patterns_of_groups(nodes: NodeBlocks) -> tuple[list[tuple[int, ...]], Ints]:
+    """The different sets of patterns that groups have, and for each block the row of its pattern in all these sets."""
+    begins = np.flatnonzero(np.diff(nodes.group, prepend=-1))
+    sets = [tuple(np.unique(patterns).tolist()) for patterns in np.split(nodes.pattern, begins[1:])]
+    alike = list(dict.fromkeys(sets))
+    first_rows = dict(zip(alike, accumulate(map(len, alike), initial=0), strict=False))
+    row_of_block = np.empty(len(nodes.pattern), dtype=np.int64)
+    for begin, end, patterns in zip(begins, [*begins[1:], len(nodes.pattern)], sets, strict=True):
+        row_of_block[begin:end] = first_rows[patterns] + np.searchsorted(patterns, nodes.pattern[begin:end])
+    return alike, row_of_block
+
+
+def _in_node_order(nodes: NodeBlocks, row_of_block: Ints, orders: Sequence[Sequence[int]]) -> Ints:
+    """The slots with every node visited in the order of its row."""
     flat = nodes.slots.ravel().copy()
     width = nodes.patterns.shape[1]
     table = np.zeros((len(orders), width), dtype=np.int64)
@@ -105,7 +126,7 @@ def _in_node_order(nodes: NodeBlocks, orders: Sequence[Sequence[int]]) -> Ints:
         table[row, : len(order)] = order
     block = np.repeat(np.arange(len(nodes.first)), nodes.length)
     column = np.arange(len(flat)) - nodes.first[block]
-    laid: Ints = flat[nodes.first[block] + table[nodes.pattern[block], column]].reshape(nodes.slots.shape)
+    laid: Ints = flat[nodes.first[block] + table[row_of_block[block], column]].reshape(nodes.slots.shape)
     return laid
 
 

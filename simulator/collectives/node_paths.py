@@ -16,6 +16,7 @@ import numpy as np
 
 from quadrille.algorithms.collectives.nccl.tuning_constants import MOST_CHANNELS
 from quadrille.simulator.collectives.programs import Ints
+from quadrille.topologies.network import Network
 from quadrille.topologies.routes.routing import Routes
 
 MAX_FOUND_CHANNELS = MOST_CHANNELS // 2
@@ -57,7 +58,6 @@ def node_links(routes: Routes, members: Ints, *, several: bool) -> NodeLinks:
     several : whether rings go on to another node
     """
     net, here = routes.net, np.asarray(members, dtype=np.int64)
-    next_node = here + net.per_node
     numbers: dict[int, int] = {}
 
     def renumbered(links: list[int]) -> tuple[int, ...]:
@@ -70,10 +70,37 @@ def node_links(routes: Routes, members: Ints, *, several: bool) -> NodeLinks:
 
     within = tuple(tuple(map(renumbered, row)) for row in table(here, here))
     across: tuple[tuple[tuple[int, ...], ...], ...] = ()
-    if several and int(next_node.max()) < net.endpoint_count:
+    if several:
+        next_node = _in_next_node(here, net)
         both = zip(table(here, next_node), table(next_node, here), strict=True)
         across = tuple(tuple(renumbered(o + b) for o, b in zip(*rows, strict=True)) for rows in both)
     return NodeLinks(len(here), tuple(net.bandwidths[list(numbers)].tolist()), within, across)
+
+
+def _in_next_node(members: Ints, net: Network) -> Ints:
+    """The endpoints of node 1 in the places of these members of node 0; places beyond a smaller node 1 begin anew."""
+    count = min(net.per_node, net.endpoint_count - net.per_node)
+    assert count > 0, "several nodes"
+    return net.per_node + members % count
+
+
+def common_paths(nodes: Sequence[NodeLinks]) -> list[tuple[tuple[int, ...], ...]]:
+    """For each node the members in order, channel after channel; as many channels in all nodes.
+
+    Of the numbers of channels that suit a node, the number is taken with which the slowest node carries most, and the
+    fewest of equally good ones. As in NCCL, no node has a channel that another one has not.
+    """
+    wanted = sorted({len(node_paths(node, None)) for node in nodes})
+    rates = [min(paths_rate(node, node_paths(node, count)) for node in nodes) for count in wanted]
+    enough = max(rates) * (1 - RATE_GIVEN_UP)
+    count = next(count for count, rate in zip(wanted, rates, strict=True) if rate >= enough)
+    return [node_paths(node, count) for node in nodes]
+
+
+def paths_rate(node: NodeLinks, paths: Sequence[Sequence[int]]) -> float:
+    """The rate of all channels together if each has the rate of the slowest [B/s]."""
+    search = _Search(node)
+    return len(paths) * min(search.taken(path) for path in paths)
 
 
 @lru_cache(maxsize=256)

@@ -41,6 +41,7 @@ class CollectiveJob:
     latency : latency of each step beside that of its route [s]
     empty_messages : whether transfers of no bytes are executed, as in a barrier
     crosswise : whether it is an all-to-all, in which a member receives its own piece of others' buffers
+    at_once : whether a member posts all its messages together; all jobs of a simulation do, or none
     """
 
     runs: Runs
@@ -52,6 +53,7 @@ class CollectiveJob:
     latency: float = 0.0
     empty_messages: bool = False
     crosswise: bool = False
+    at_once: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

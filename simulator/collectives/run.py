@@ -26,6 +26,7 @@ from quadrille.algorithms.formats.record import PathPart
 from quadrille.simulator.collectives.event_walk import PLAIN_EVENTS, walk_from_events
 from quadrille.simulator.collectives.programs import Floats, Ints, MemberPrograms
 from quadrille.simulator.collectives.sweep import sections, sweep
+from quadrille.simulator.engine.flow_simulation import FlowSet, simulate_flows
 from quadrille.simulator.symmetry.partition import Flows
 
 FITS = 1e-12
@@ -63,6 +64,7 @@ def run(
     capacities: Floats,
     *,
     contended: bool | None = None,
+    at_once: bool = False,
     fold_time: bool = True,
     local: bool = True,
     plain_events: int = PLAIN_EVENTS,
@@ -73,9 +75,12 @@ def run(
     ----------
     capacities : capacity of each link [B/s]
     contended : whether flows slow each other; None to find out, False for every flow at its best rate
+    at_once : whether members post all their messages together
     fold_time, local : shortcuts that do not change the result
     plain_events : number of events, or of flows, from which compiled kernels are used
     """
+    if at_once:
+        return _run_at_once(programs, routed, capacities, contended=contended is not False, local=local)
     can_contend = contends(routed.flows, routed.alone, capacities) if contended is None else contended
     common_sections = None if can_contend else sections(programs)
     if common_sections is not None:
@@ -99,6 +104,34 @@ def run(
         plain_events=plain_events,
     )
     return CollectiveRun("events", walked.ends, walked.busy, walked.events, walked.error_seconds, can_contend)
+
+
+def _run_at_once(
+    programs: MemberPrograms, routed: RoutedFlows, capacities: Floats, *, contended: bool, local: bool
+) -> CollectiveRun:
+    """Simulates all flows from the begin on; a member ends with the last flow that it sends or receives."""
+    flows, sizes = routed.flows, programs.flow_bytes()
+    alone = np.divide(sizes, routed.alone)
+    finish, busy, events = routed.latency + alone, np.zeros(len(capacities)), 0
+    if contended:
+        ones = np.ones(len(sizes))
+        traffic = FlowSet(
+            flows.offsets,
+            flows.links,
+            flows.shares,
+            np.where(np.isfinite(routed.alone), sizes, 0.0),
+            np.zeros(len(sizes)),
+            routed.latency,
+            ones,
+            routed.caps,
+        )
+        flow_times = simulate_flows(capacities, traffic, local=local)
+        slowed = bool((flow_times.finish > finish * (1 + FITS)).any())
+        finish, busy, events, contended = flow_times.finish, flow_times.busy, flow_times.events, slowed
+    ends = np.zeros(programs.members)
+    for end in (flows.sender, flows.receiver):
+        np.maximum.at(ends, end, finish)
+    return CollectiveRun("events", ends, busy, events, 0.0, contended)
 
 
 def contends(flows: Flows, alone: Floats, capacities: Floats, *, roomy: int = ROOMY) -> bool:
@@ -184,6 +217,7 @@ def causes_of(
     finished: CollectiveRun,
     members: Ints,
     *,
+    at_once: bool = False,
     fold_time: bool = True,
 ) -> Causes:
     """The causes, found by up to two more runs in which nothing contends.
@@ -193,12 +227,16 @@ def causes_of(
     finished : the run itself
     members : for each member of all groups, its representative
     """
+
+    def without_contention(routed: RoutedFlows) -> CollectiveRun:
+        return run(programs, routed, capacities, contended=False, at_once=at_once, fold_time=fold_time)
+
     alone, latent = finished.ends, np.zeros_like(finished.ends)
     if finished.contended:
-        alone = np.minimum(finished.ends, run(programs, routed, capacities, contended=False, fold_time=fold_time).ends)
+        alone = np.minimum(finished.ends, without_contention(routed).ends)
     if routed.latency.any():
         instant = replace(routed, alone=np.full_like(routed.alone, np.inf))
-        latent = np.minimum(alone, run(programs, instant, capacities, contended=False, fold_time=fold_time).ends)
+        latent = np.minimum(alone, without_contention(instant).ends)
     last = [float(ends.max(initial=0.0)) for ends in (latent, alone, finished.ends)]
     mean = [float(ends[members].mean()) if len(members) else 0.0 for ends in (latent, alone, finished.ends)]
     return Causes(

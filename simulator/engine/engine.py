@@ -29,6 +29,7 @@ until the event that ends the simulation.
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import simpy
@@ -120,6 +121,22 @@ class StreamSeconds:
     bandwidth: float
     contention: float
     computing: float
+
+
+class AwaitedTransfers(NamedTuple):
+    """A stage in which a stream waits for a partner.
+
+    Parameters
+    ----------
+    stage : number of the stage in its program, from 0
+    repetition : number of finished repetitions of the stage
+    to_send, to_receive : whether the stream waits to send, and whether it waits to receive
+    """
+
+    stage: int
+    repetition: int
+    to_send: bool
+    to_receive: bool
 
 
 class FlowEngine(EngineBuilder):
@@ -218,21 +235,30 @@ class FlowEngine(EngineBuilder):
             float(u.path_compute[stream]),
         )
 
-    def stream_progress(self, stream: int) -> tuple[int, int, bool, bool]:
-        """The progress of a stream in its program.
-
-        Returns the number of finished stages, the number of finished repetitions of the present stage, whether the
-        stream waits to send, and whether it waits to receive.
-        """
+    def awaited_transfers(self, stream: int) -> list[AwaitedTransfers]:
+        """The stages in which a stream waits for a partner: its present one, and those posted together with it."""
         u = self._state
         at = int(u.stage[stream])
         if at == NONE:
-            return 0, 0, False, False
-        waits = [
-            channel != NONE and int(u.waiting_side[channel]) == side and int(u.waiting_stream[channel]) == stream
-            for side, channel in enumerate((int(u.send_channel[at]), int(u.receive_channel[at])), start=1)
+            return []
+        first = int(u.first_stage[u.program[stream]])
+        begin = at
+        while begin > first and u.posted[begin - 1]:
+            begin -= 1
+        awaited = [
+            AwaitedTransfers(number - first, int(u.repetition[stream]), *self._waits(stream, number))
+            for number in range(begin, at + 1)
         ]
-        return at - int(u.first_stage[u.program[stream]]), int(u.repetition[stream]), waits[0], waits[1]
+        return [transfers for transfers in awaited if transfers.to_send or transfers.to_receive]
+
+    def _waits(self, stream: int, stage: int) -> tuple[bool, bool]:
+        """Whether a stream waits to send, and whether it waits to receive, in a stage that it has posted."""
+        u = self._state
+        to_send, to_receive = (
+            channel != NONE and int(u.waiting_side[channel]) == side and int(u.waiting_stream[channel]) == stream
+            for side, channel in enumerate((int(u.send_channel[stage]), int(u.receive_channel[stage])), start=1)
+        )
+        return to_send, to_receive
 
     # Control
 

@@ -31,6 +31,7 @@ class ProgramStage:
     local : number of the flow of the local work, None if there is none
     only_if_waited : whether the stage is skipped unless the stream waited for its last transfers
     only_if_overlapped : whether the stage is skipped unless the rank's compute stream runs a program
+    posted : whether the stream goes on to the next stage at once, which then also waits for these transfers
     """
 
     count: int = 1
@@ -39,6 +40,7 @@ class ProgramStage:
     local: int | None = None
     only_if_waited: bool = False
     only_if_overlapped: bool = False
+    posted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ class EngineBuilder:
         self.flow_shares: list[tuple[float, ...]] = []
         self.caps: list[float] = []
         self.weights: list[float] = []
-        self.stages: list[tuple[int, int, int, int, int, int, int]] = []
+        self.stages: list[tuple[int, int, int, int, int, int, int, int, int]] = []
         self.first_stages: list[int] = [0]
         self.communicates: list[int] = []
         self.throttle_of_stream: list[int] = []
@@ -202,12 +204,13 @@ class EngineBuilder:
 
     def add_program(self, stages: Sequence[ProgramStage]) -> int:
         """Add a program, whose stages run one after the other; returns its number."""
-        for stage in stages:
+        for stage, transfers in zip(stages, transfers_together(stages), strict=True):
             assert stage.send is not None or stage.receive is not None or stage.local is not None, "an empty stage"
+            assert not stage.posted or (stage.count == 1 and stage.local is None), "posted stages only send and receive"
             channel, flow = stage.send or (NONE, NONE)
             receive, local = (NONE if part is None else part for part in (stage.receive, stage.local))
-            conditions = int(stage.only_if_waited), int(stage.only_if_overlapped)
-            self.stages.append((stage.count, channel, flow, receive, local, *conditions))
+            flags = int(stage.only_if_waited), int(stage.only_if_overlapped), int(stage.posted)
+            self.stages.append((stage.count, channel, flow, receive, local, *flags, transfers))
         self.first_stages.append(len(self.stages))
         self.communicates.append(int(any(stage.send is not None or stage.receive is not None for stage in stages)))
         return len(self.first_stages) - 2
@@ -250,3 +253,20 @@ class EngineBuilder:
             raise InputError(f"cap {cap!r}: a cap is a rate above 0")
         if cap == inf and not any(demand > 0 and self.capacities[j] < inf for j, demand in demands.items()):
             raise InputError("an activity needs a finite cap, or a demand on a resource of finite capacity")
+
+
+def transfers_together(stages: Sequence[ProgramStage]) -> list[int]:
+    """The number of transfers that each stage waits for, with those of the stages that are posted with it.
+
+    >>> transfers_together([ProgramStage(send=(0, 0), posted=True), ProgramStage(receive=1), ProgramStage(receive=2)])
+    [2, 2, 1]
+    """
+    counts: list[int] = []
+    group: list[int] = []
+    for stage in stages:
+        group.append((stage.send is not None) + (stage.receive is not None))
+        if not stage.posted:
+            counts += [sum(group)] * len(group)
+            group = []
+    assert not group, "the last stage of a program is not posted"
+    return counts

@@ -56,6 +56,8 @@ STAGE_COLUMNS = (
     "local",
     "only_if_waited",
     "only_if_overlapped",
+    "posted",
+    "transfers",
 )
 STREAM_COLUMNS = (
     "program", "stage", "repetition", "pending", "entered_at", "waited", "latency_paid", "computed",
@@ -98,6 +100,8 @@ class EngineState(NamedTuple):
         absent
     only_if_waited, only_if_overlapped : [stages] whether the stage is skipped if the stream did not wait for its last
         transfers, and if the stream's compute stream is idle
+    posted, transfers : [stages] whether the stream goes on to the next stage at once; number of transfers that the
+        stage waits for, with those posted together
     program, stage, repetition, pending, entered_at, waited : [streams] present program, stage and repetition; number of
         transfers that it waits for; time at which it entered the stage [s]; whether it waited for its last transfers
     latency_paid, computed, was_extrapolated, waiting, path_latency, path_bandwidth, path_contention, path_compute :
@@ -153,6 +157,8 @@ class EngineState(NamedTuple):
     local: Array
     only_if_waited: Array
     only_if_overlapped: Array
+    posted: Array
+    transfers: Array
     program: Array
     stage: Array
     repetition: Array

@@ -215,14 +215,10 @@ def _begin_stage(u: EngineState, s: Any, q: int) -> None:
         ):
             _increment(u, q)
             continue
-        u.entered_at[q] = u.reals[CLOCK]
-        u.pending[q] = 0
-        if u.numbers[DETECT_PERIODS] != 0 and u.count[at] > 1:
-            _count_step(u, q)
-        if u.send_channel[at] != NONE:
-            _post_send(u, s, q, u.send_channel[at], u.send_flow[at])
-        if u.receive_channel[at] != NONE:
-            _post_receive(u, s, q, u.receive_channel[at])
+        _post_transfers(u, s, q, at)
+        if u.posted[at] != 0:
+            _increment(u, q)
+            continue
         if u.pending[q] > 0:
             return
         if u.only_if_waited[at] == 0:
@@ -231,6 +227,19 @@ def _begin_stage(u: EngineState, s: Any, q: int) -> None:
             _start_flow(u, s, u.local[at], q, NONE)
             return
         _increment(u, q)
+
+
+def _post_transfers(u: EngineState, s: Any, q: int, at: int) -> None:
+    """Post the send and the receive of a stage, beside those of the stages that were posted before it."""
+    u.entered_at[q] = u.reals[CLOCK]
+    if at == u.first_stage[u.program[q]] or u.posted[at - 1] == 0:
+        u.pending[q] = 0
+    if u.numbers[DETECT_PERIODS] != 0 and u.count[at] > 1:
+        _count_step(u, q)
+    if u.send_channel[at] != NONE:
+        _post_send(u, s, q, u.send_channel[at], u.send_flow[at])
+    if u.receive_channel[at] != NONE:
+        _post_receive(u, s, q, u.receive_channel[at])
 
 
 def _count_step(u: EngineState, q: int) -> None:
@@ -279,13 +288,12 @@ def _increment(u: EngineState, q: int) -> None:
 def _match(u: EngineState, s: Any, f: int, sender: int, receiver: int) -> None:
     """Start the flow of a matched send and receive.
 
-    A stage that sends and receives pays both latencies at once, so each latency counts half.
+    A stage that sends and receives pays both latencies at once, so each latency counts half; in general, each of the
+    transfers that are posted together counts its part.
     """
     for i in range(2):
         q = receiver if i == 1 else sender
-        at = u.stage[q]
-        both = u.send_channel[at] != NONE and u.receive_channel[at] != NONE
-        u.latency_paid[q] += u.latency[f] / (2 if both else 1)
+        u.latency_paid[q] += u.latency[f] / u.transfers[u.stage[q]]
         u.was_extrapolated[q] = max(u.was_extrapolated[q], u.extrapolated[f])
     _start_flow(u, s, f, sender, receiver)
 
@@ -356,6 +364,7 @@ KERNELS = (
     _count_step,
     _post_send,
     _post_receive,
+    _post_transfers,
     _increment,
     _begin_stage,
     _begin_program,

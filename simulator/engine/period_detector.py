@@ -89,17 +89,21 @@ def _busy_seconds(u: EngineState, j: int) -> float:
 
 
 def _waiting_for(u: EngineState, q: int) -> int:
-    """A code for the transfers that a stream waits for: their number, plus 4 for an unmatched send, 8 for a receive."""
+    """A code for the transfers that a stream waits for.
+
+    It is 4 times their number, plus 1 for an unmatched send, plus 2 for an unmatched receive.
+    Of stages that are posted together, a transfer that is matched is among the flows.
+    """
     at = u.stage[q]
     if at == NONE:
         return 0
-    code: int = u.pending[q]
+    code: int = 4 * u.pending[q]
     channel = u.send_channel[at]
     if channel != NONE and u.waiting_side[channel] == SENDER and u.waiting_stream[channel] == q:
-        code += 4
+        code += 1
     channel = u.receive_channel[at]
     if channel != NONE and u.waiting_side[channel] == RECEIVER and u.waiting_stream[channel] == q:
-        code += 8
+        code += 2
     return code
 
 

@@ -27,9 +27,9 @@ def network_of(machine: Machine) -> Network:
     """
     share = machine.network.payload_share if machine.network is not None else 1.0
     if "file" in machine.topology:
-        from quadrille.topologies.files.topology_file import load_topology
+        from quadrille.topologies.files.topology_file import kept_topology
 
-        return _with_faults(load_topology(str(machine.topology["file"])), machine.faults, share)
+        return _with_faults(kept_topology(str(machine.topology["file"])), machine.faults, share)
     faults = machine.faults or Faults()
     return _built(json.dumps((machine.topology, faults.fail, faults.degrade, share)))
 

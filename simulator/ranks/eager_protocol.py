@@ -80,7 +80,7 @@ def chunk_counts(comm_plan: CommPlan, chunk_bytes: int) -> ChunkCounts:
     chunk_bytes : size into which the runtime cuts messages [B]
     """
     moved = comm_plan.traffic
-    if moved is None or moved.lowered.algorithm == "pairwise":
+    if moved is None or moved.lowered.algorithm in ("pairwise", "direct"):
         if moved is None or moved.lowered.pieces > 1:
             return ChunkCounts(1, 1)
         sizes = (edges[-1] * moved.item_bytes for edges in (moved.edges, moved.receive_edges))
@@ -90,7 +90,7 @@ def chunk_counts(comm_plan: CommPlan, chunk_bytes: int) -> ChunkCounts:
     return ChunkCounts(*[max(1, min(MAX_CHUNKS, ceil(piece / chunk_bytes)))] * 2)
 
 
-def chunk_actions(steps: Iterable[StepRun], counts: ChunkCounts) -> Iterator[ChunkAction]:
+def chunk_actions(steps: Iterable[StepRun], counts: ChunkCounts, *, at_once: bool = False) -> Iterator[ChunkAction]:
     """The actions of a rank, in order, in steps that are cut into chunks.
 
     >>> ring = PlanStep(1, 3, 8.0, 0, "shift")
@@ -101,7 +101,11 @@ def chunk_actions(steps: Iterable[StepRun], counts: ChunkCounts) -> Iterator[Chu
     ----------
     steps : steps in which the rank sends or receives
     counts : numbers of chunks of each message
+    at_once : whether no step waits for another, so that the rank releases all chunks first
     """
+    if at_once:
+        yield from _actions_at_once(list(steps), counts)
+        return
     single = [(row.step, row.number + repetition) for row in steps for repetition in range(row.times)]
     ready_chunks = counts.sent if single and single[0][0].send_to is not None else 0
     for (step, number), (following, _) in pairwise([*single, (NO_STEP, 0)]):
@@ -112,6 +116,17 @@ def chunk_actions(steps: Iterable[StepRun], counts: ChunkCounts) -> Iterator[Chu
                 ready_chunks = 0
             ready_chunks += int(following.send_to is not None)
     yield from (ChunkAction(releases=True) for _ in range(ready_chunks))
+
+
+def _actions_at_once(steps: Sequence[StepRun], counts: ChunkCounts) -> Iterator[ChunkAction]:
+    """The actions of a rank that releases all its chunks, and then waits for all that it receives."""
+    for row in steps:
+        if row.step.send_to is not None:
+            yield from (ChunkAction(releases=True) for _ in range(counts.sent))
+    for row in steps:
+        if row.step.receive_from is not None:
+            for chunk in range(counts.received):
+                yield ChunkAction(False, row.step, row.number, chunk == counts.received - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +163,9 @@ class EagerOp:
         )
         for sender in self._peers(receiving=True):
             yield TaggedStage(ProgramStage(send=self.messages.ready_to_receive(message_lane, sender, self.rank)))
-        for action in chunk_actions(step_runs(self.comm_plan), counts):
+        moved = self.comm_plan.traffic
+        at_once = moved is not None and moved.lowered.at_once
+        for action in chunk_actions(step_runs(self.comm_plan), counts, at_once=at_once):
             step, signal = action.receives, released if action.releases else None
             if step is None or step.receive_from is None:
                 yield TaggedStage(ProgramStage(send=signal))

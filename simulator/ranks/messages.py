@@ -35,40 +35,61 @@ class RankMessages:
         self.eager, self.chunk_bytes = emulated.eager, emulated.chunk_bytes
         self._ack_delay = emulated.sender_ack_delay_seconds
         self._engine_channels: dict[tuple[Channel, bool], int] = {}
-        self._flows: dict[tuple[int, float, str, int], int] = {}
+        self._flows: dict[tuple[int, float, str, int, float], int] = {}
         self._rendezvous: dict[Channel, Message] = {}
         self._self_messages: dict[tuple[int, str, float], Message] = {}
         self._signals: dict[tuple[str, Hashable], Message] = {}
         self._ack_waits: dict[tuple[int, str, float], int] = {}
 
     def message(
-        self, lane: str, sender: int, receiver: int, step: PlanStep, chunks: int = 1, *, eager: bool = False
+        self,
+        lane: str,
+        sender: int,
+        receiver: int,
+        step: PlanStep,
+        chunks: int = 1,
+        *,
+        eager: bool = False,
+        copying: float = 0.0,
     ) -> Message:
         """The channel and the flow of one chunk of the message that a rank sends to another rank in a step.
 
         A chunk down a chain moves at the rate of a message of the chunk's size: it was limited where the chain begins,
         and token buckets have filled meanwhile.  Rings were measured with whole steps on all links at once.
+        Messages within a host are copied by the processes of their ranks, so messages that are posted at once share the
+        process of their sender.
 
         Parameters
         ----------
         chunks : number of equal chunks of the message
         eager : whether the message is sent before its receive is posted
+        copying : seconds of all messages that the sender sends within its host at once; 0 for a single message [s]
         """
         engine_channel, channel = self._channel_pair(lane, sender, receiver, eager=eager)
-        key = engine_channel, step.sent, step.pattern, chunks
+        is_here = copying > 0 and self._demands.endpoint(sender) == self._demands.endpoint(receiver)
+        key = engine_channel, step.sent, step.pattern, chunks, copying if is_here else 0.0
         if key not in self._flows:
             demand = self._demands.transfer_on(channel, step.sent, step.pattern)
             cap_bytes = step.sent / chunks if eager and step.is_one_way else step.sent
+            work, demands = demand.work, demand.demands
+            if is_here:
+                work, demands = copying, {j: units * demand.work / copying for j, units in demands.items()}
             self._flows[key] = self._engine.add_flow(
-                demand.work / chunks,
-                demand.demands,
+                work / chunks,
+                demands,
                 weight=demand.weight,
                 cap=self._demands.transfer_on(channel, cap_bytes, step.pattern).cap,
                 latency=0.0 if eager else demand.latency,
-                alone=demand.alone / chunks,
+                alone=(copying if is_here else demand.alone) / chunks,
                 extrapolated=demand.extrapolated,
             )
         return engine_channel, self._flows[key]
+
+    def copying_seconds(self, lane: str, sender: int, receiver: int, step: PlanStep) -> float:
+        """Seconds in which the sender copies the message of a step, if both ranks are on one host; otherwise 0."""
+        if self._demands.endpoint(sender) != self._demands.endpoint(receiver):
+            return 0.0
+        return self._demands.transfer_on(self._demands.channel(lane, sender, receiver), step.sent, step.pattern).work
 
     def engine_channel(self, lane: str, sender: int, receiver: int, *, eager: bool = False) -> int:
         """The number of the engine's channel for the messages of a lane from a rank to another."""

@@ -5,7 +5,7 @@ the flow engine runs programs (`engine/engine_builder.py`).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -129,15 +129,18 @@ class OpPrograms:
         ----------
         stream : stream of the engine that runs the op
         """
-        stages, done, to_send, to_receive = self._engine.stream_progress(stream)
-        if not (to_send or to_receive):
+        transfers = self._engine.awaited_transfers(stream)
+        if not transfers:
             return None
-        _, step, number = self.communication(rank, op, coordinates).stages[stages]
-        assert step is not None, "local work waits for nobody"
-        group = self._ranks.group(rank, op.axis)
-        ends = {step.send_to: to_send, step.receive_from: to_receive}
-        awaited = [group[peer] for peer, waits in ends.items() if peer is not None and waits]
-        return BlockedRank(rank, op, number + done, awaited)
+        stages, group = self.communication(rank, op, coordinates).stages, self._ranks.group(rank, op.axis)
+        peers: dict[int, None] = {}
+        for stage, _, to_send, to_receive in transfers:
+            step = stages[stage].step
+            assert step is not None, "local work waits for nobody"
+            ends = ((step.send_to, to_send), (step.receive_from, to_receive))
+            peers |= {peer: None for peer, waits in ends if peer is not None and waits}
+        first = transfers[0]
+        return BlockedRank(rank, op, stages[first.stage].number + first.repetition, [group[peer] for peer in peers])
 
     @cached_property
     def _first_by_library(self) -> str | None:
@@ -183,10 +186,7 @@ class OpPrograms:
         is_own = not self._choices.by_library(op)
         chunk_bytes = self._messages.chunk_bytes if is_own else LIBRARY_CHUNK_BYTES
         if not self._messages.eager or not chunk_bytes:
-            steps = [
-                TaggedStage(self._step(rank, op, comm_plan, row.step, row.times), row.step, row.number)
-                for row in step_runs(comm_plan)
-            ]
+            steps = list(self._step_stages(rank, op, comm_plan))
             return self._comm_program_of([*before, *steps, *after])
         from quadrille.simulator.ranks.eager_protocol import EagerOp
 
@@ -211,12 +211,34 @@ class OpPrograms:
         program = self._program([tagged.stage for tagged in own])
         return CommProgram(tuple(own), program, self._program(list(eager_sends)) if eager_sends else None, extrapolated)
 
-    def _step(self, rank: int, op: CommunicationOp, comm_plan: CommPlan, step: PlanStep, times: int) -> ProgramStage:
-        """The stage of a step, repeated `times` times, in which the rank waits for both transfers."""
+    def _step_stages(self, rank: int, op: CommunicationOp, comm_plan: CommPlan) -> Iterator[TaggedStage]:
+        """The stages of all steps: one after another, or posted at once."""
+        rows = list(step_runs(comm_plan))
+        at_once = comm_plan.traffic is not None and comm_plan.traffic.lowered.at_once
+        group = self._ranks.group(rank, op.axis)
+        copying = 0.0
+        if at_once:
+            lane_name = comm_plan.channel_name
+            sends = [(group[row.step.send_to], row.step) for row in rows if row.step.send_to is not None]
+            copying = sum(self._messages.copying_seconds(lane_name, rank, receiver, step) for receiver, step in sends)
+        for number, row in enumerate(rows, 1):
+            stage = self._step(rank, op, comm_plan, row.step, row.times, copying)
+            posted = at_once and number < len(rows)
+            yield TaggedStage(replace(stage, posted=posted) if posted else stage, row.step, row.number)
+
+    def _step(
+        self, rank: int, op: CommunicationOp, comm_plan: CommPlan, step: PlanStep, times: int, copying: float
+    ) -> ProgramStage:
+        """The stage of a step, repeated `times` times, in which the rank waits for both transfers.
+
+        Parameters
+        ----------
+        copying : seconds of all messages that the rank sends within its host at once; 0 for a single message [s]
+        """
         group = self._ranks.group(rank, op.axis)
         send = receive = added = None
         if step.send_to is not None:
-            send = self._messages.message(comm_plan.channel_name, rank, group[step.send_to], step)
+            send = self._messages.message(comm_plan.channel_name, rank, group[step.send_to], step, copying=copying)
         if step.receive_from is not None:
             receive = self._messages.engine_channel(comm_plan.channel_name, group[step.receive_from], rank)
         if step.added:

@@ -6,6 +6,7 @@ run on the fewest GPUs.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -19,10 +20,12 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.predict.closed_form import ClosedFormModel
 from quadrille.experiments.predict.matmul_grids import RankedGrid, rank_grids
+from quadrille.experiments.predict.schedule_prediction import simulate
 from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_device
 from quadrille.experiments.workloads.matmul import matmul_sizes
+from quadrille.simulator.machine.default_collectives import machine_choices
 from quadrille.simulator.machine.network import network_of, speeds_of
-from quadrille.simulator.simulate import Prediction, simulate
+from quadrille.simulator.simulate import Prediction
 from quadrille.studies.scaling.problem import ScalingProblem
 from quadrille.studies.scaling.report import GridRun, RankedGridRow, ScalingResult
 from quadrille.topologies.machines.machine import Machine
@@ -44,6 +47,7 @@ def search_grids(scaling_problem: ScalingProblem, machine: MachineOf) -> Scaling
     InputError : a machine with too few GPUs; no grid that fits in memory on any number of GPUs
     """
     largest = _machine(machine, scaling_problem.gpus[-1])
+    scaling_problem = replace(scaling_problem, choices=machine_choices(scaling_problem.choices, largest))
     # raises InputError before any work if the machine has too few GPUs
     ClosedFormModel(largest, scaling_problem.matmul.dtype, scaling_problem.gpus[-1], scaling_problem.choices)
     runs: list[GridRun] = []

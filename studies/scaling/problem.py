@@ -87,7 +87,7 @@ def parse_problem(
     order: str = "x,y,z,data",
     overlaps: str = "none",
     gathered: str = "again",
-    collectives: str = "own",
+    collectives: str = "default",
     panel: int = DEFAULT_PANEL,
     transposed: str = "none",
     threads: int | None = None,

@@ -12,7 +12,7 @@ from quadrille.cli.main import main
 from quadrille.experiments.predict import prepared_experiment
 from quadrille.experiments.workloads import matmul
 
-MODULES_OF_SIMULATE, MODULES_OF_A_RANK = 190, 130
+MODULES_OF_SIMULATE, MODULES_WITH_NCCL, MODULES_OF_A_RANK = 190, 225, 130
 SIMULATE = "simulate --matmul 64,64,64 --grid z=2 --machine perlmutter"
 RUN = "run --matmul 64,64,64 --grid z=2 --warmups 0 --repeats 1"
 
@@ -31,8 +31,9 @@ def modules_after(words):
 
 
 def test_a_prediction_imports_no_more_than_it_needs():
-    modules = modules_after(SIMULATE)
+    modules = modules_after(SIMULATE + " --collectives own")
     assert len(modules) <= MODULES_OF_SIMULATE
+    assert len(modules_after(SIMULATE)) <= MODULES_WITH_NCCL
     strangers = "algorithms.training", "runtime.carriers", "topologies.families.torus"
     for stranger in (f"quadrille.{name}" for name in strangers):
         assert stranger not in modules

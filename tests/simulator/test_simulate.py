@@ -56,7 +56,8 @@ ANY_GROUP = [
     ("ring", "all_reduce", lambda p, n: alpha_beta.ring_all_reduce(p, n, HOP)),
     ("ring", "broadcast", lambda p, n: alpha_beta.pipelined_broadcast(p, n, HOP, chunks=chunks(p, n))),
     ("ring", "reduce", lambda p, n: alpha_beta.pipelined_reduce(p, n, HOP, chunks=chunks(p, n))),
-    ("ring", "all_to_all", lambda p, n: alpha_beta.pairwise_all_to_all(p, n / p / p, HOP)),
+    ("ring", "all_to_all", lambda p, n: alpha_beta.direct_all_to_all(p, n / p / p, HOP)),
+    ("pairwise", "all_to_all", lambda p, n: alpha_beta.pairwise_all_to_all(p, n / p / p, HOP)),
     ("ring", "barrier", lambda p, n: (p - 1).bit_length() * HOP.latency),
     ("doubling", "all_reduce", lambda p, n: alpha_beta.recursive_doubling_all_reduce(p, n, HOP)),
     ("doubling", "broadcast", lambda p, n: alpha_beta.binomial_broadcast(p, n, HOP)),
@@ -235,8 +236,18 @@ def test_an_op_of_a_group_costs_the_overhead_once_and_alone_nothing():
 def test_each_step_takes_the_seconds_measured_of_its_pattern(kind, members, patterns):
     seconds = {"shift": 1.0, "exchange": 5.0, "one_way": 7.0}
     rows = [transfer_row(1 << 20, time, pattern=name) for name, time in seconds.items()]
-    found = makespan(collective(kind, members, members << 10), one_host(members, transfer=rows))
+    schedule, machine = collective(kind, members, members << 10), one_host(members, transfer=rows)
+    found = makespan(schedule, machine, choices=parse_choices("own:pairwise"))
     assert found == pytest.approx(sum(seconds[pattern] for pattern in patterns), rel=1e-9)
+
+
+@pytest.mark.parametrize("members", [2, 3, 5, 8])
+def test_messages_that_are_posted_at_once_share_the_process_that_copies_them(members):
+    """Latencies overlap; copies of one rank do not."""
+    rows = [transfer_row(8, 1e-6, pattern=pattern) for pattern in ("shift", "exchange")]
+    rows += [transfer_row(1 << 20, 1e-3, pattern=pattern) for pattern in ("shift", "exchange")]
+    found = makespan(collective("all_to_all", members, members**2 << 20), one_host(members, transfer=rows))
+    assert found == pytest.approx(1e-6 + (members - 1) * (1e-3 - 1e-6), rel=1e-6)
 
 
 # Contention

@@ -12,15 +12,19 @@ graph an edge is one direction of a cable, else a cable with both directions.  I
 carries nothing, whatever its bandwidth; an edge that is `unshared` limits no flow.
 The graph's attribute `places` = [kind, count] names the compute endpoints, by
 default all GPUs, or all hosts if there are no GPUs; `per_node` of the endpoints, in
-order, share a node.  If `family` and `arguments` build these nodes and links, at any
-rates, the paths are those of the family; else paths are searched.  A network whose
-paths do not follow from its links also has `routes`: routes[s][t] lists the links from
-endpoint s to endpoint t, by their numbers in the order of the edges (of a cable first
-the link from its `source`).
+order, share a node, by default those that links between GPUs and NVSwitches join;
+`node` names the kind of node, such as `hgx-h100`, and with it the kind of GPU.
+
+If `family` and `arguments` build these nodes and links, at any rates, the paths are
+those of the family; else paths are searched.  A network whose paths do not follow from
+its links also has `routes`: routes[s][t] lists the links from endpoint s to endpoint t,
+by their numbers in the order of the edges (of a cable first the link from its
+`source`).
 """
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -32,17 +36,19 @@ from quadrille.topologies.files.node_link_parts import (
     check_keys,
     cores_of_nodes,
     links_of_edges,
+    node_kind_of,
     numbered,
     per_node_of,
     places_of,
     routes_of,
 )
+from quadrille.topologies.joined_gpus import joined_endpoints
 from quadrille.topologies.network import Network, with_unshared
 from quadrille.topologies.structured_paths import ListedPaths, RouteTable
 
 SCHEMA = "quadrille/topology/1"
 KEYS = ("schema", "directed", "multigraph", "graph", "nodes", "edges", "links", "routes", "provenance")
-GRAPH_KEYS = ("name", "family", "arguments", "places", "per_node")
+GRAPH_KEYS = ("name", "family", "arguments", "places", "per_node", "node")
 
 
 def parse(text: str, path: str) -> Network:
@@ -80,7 +86,10 @@ def parse(text: str, path: str) -> Network:
         paths=None if listed is None else RouteTable.of(listed),
         indices=indices,
         per_node=per_node_of(path, graph),
+        node_kind=node_kind_of(path, graph),
     )
+    if "per_node" not in graph:
+        net = replace(net, per_node=joined_endpoints(net))
     return with_unshared(net, np.array(links.unshared, dtype=bool))
 
 
@@ -104,6 +113,7 @@ def dumps(net: Network, provenance: Mapping[str, Any] | None = None) -> str:
             edges[link][word] = True
     graph: dict[str, Any] = {"name": net.name, "family": net.family, "arguments": dict(net.arguments)}
     graph |= {"places": list(net.endpoints), "per_node": net.per_node}
+    graph |= {"node": net.node_kind} if net.node_kind else {}
     outline: dict[str, Any] = {"schema": SCHEMA, "directed": True, "multigraph": True, "graph": graph}
     head = json.dumps(outline | ({"provenance": dict(provenance)} if provenance else {}))[:-1]
     lists: dict[str, Iterable[Any]] = {"nodes": nodes, "edges": edges}

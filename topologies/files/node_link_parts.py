@@ -164,11 +164,21 @@ def places_of(path: str, graph: Mapping[str, Any], nodes: Mapping[str, int]) -> 
 
 
 def per_node_of(path: str, graph: Mapping[str, Any]) -> int:
-    """Number of endpoints in a node; 1 if the file does not have it."""
+    """Number of endpoints in a node as the file has it, or 1."""
     count = graph.get("per_node", 1)
     if not is_count(count):
         raise InputError(f"{path}: per_node={count!r:.40} must be a whole number from 1")
     return int(count)
+
+
+def node_kind_of(path: str, graph: Mapping[str, Any]) -> str:
+    """The name of the kind of nodes; empty if the file does not have it."""
+    from quadrille.topologies.nodes.node_kinds import NODE_KINDS  # brings the kinds of nodes along
+
+    name = graph.get("node", "")
+    if name != "" and name not in NODE_KINDS:
+        raise InputError(f"{path}: node={name!r:.40} must be a kind of node: {', '.join(NODE_KINDS)}")
+    return str(name)
 
 
 def routes_of(path: str, rows: Any, endpoints: tuple[str, int], links: int) -> list[list[list[int]]]:

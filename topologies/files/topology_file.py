@@ -1,6 +1,7 @@
 """`load_topology` reads a topology from a file: node-link JSON (`node_link.py`) or SimGrid's XML (`simgrid.py`)."""
 
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,23 @@ def load_topology(path: str | Path) -> Network:
     check_connected(net, str(path))
     built = network_of_family(net)
     return net if built is None else replace(net, paths=built.paths)
+
+
+MOST_KEPT = 4
+
+
+def kept_topology(path: str) -> Network:
+    """The topology in a file, read once as long as the file does not change."""
+    try:
+        stamp = Path(path).stat()
+    except OSError:
+        return load_topology(path)
+    return _kept_topology(path, stamp.st_mtime_ns, stamp.st_size)
+
+
+@lru_cache(MOST_KEPT)
+def _kept_topology(path: str, _changed: int, _size: int) -> Network:
+    return load_topology(path)
 
 
 def _text(path: str | Path) -> str:

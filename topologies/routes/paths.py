@@ -49,6 +49,19 @@ def joined(parts: Sequence[Paths]) -> Paths:
     )
 
 
+def reordered(paths: Paths, order: Ints) -> Paths:
+    """The paths of the flows order[0], order[1], …
+
+    >>> two = Paths(np.array([0, 2, 3]), np.array([4, 7, 9]), np.ones(3), np.zeros(2))
+    >>> reordered(two, np.array([1, 0])).links.tolist()
+    [9, 4, 7]
+    """
+    lengths = np.diff(paths.offsets)[order]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    entries = np.arange(offsets[-1]) + np.repeat(paths.offsets[:-1][order] - offsets[:-1], lengths)
+    return Paths(offsets, paths.links[entries], paths.shares[entries], paths.latency[order])
+
+
 def replace_rows(table: Ints, rows: Ints, paths: Ints) -> Ints:
     """The table of links [flows, hops] with these rows replaced; it gets more columns if the new paths are longer."""
     hops = max(table.shape[1], paths.shape[1])

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.network import Floats, Ints, Network
-from quadrille.topologies.routes.paths import Paths, joined, replace_rows
+from quadrille.topologies.routes.paths import Paths, joined, reordered, replace_rows
 from quadrille.topologies.structured_paths import PathSet, non_minimal_paths
 
 if TYPE_CHECKING:
@@ -276,5 +276,42 @@ class Routes:
         return Spraying(self.net, lambda: self._search)
 
     def _spray(self, sources: Ints, targets: Ints) -> Paths:
-        split = self._spraying.between(sources, targets)
+        inside = self._between_gpus(sources, targets)
+        if not inside.any():
+            return self._sprayed(self._spraying, sources, targets)
+        if inside.all():
+            return self._sprayed(self._spraying_between_gpus, sources, targets)
+        parts = [
+            self._sprayed(self._spraying, sources[~inside], targets[~inside]),
+            self._sprayed(self._spraying_between_gpus, sources[inside], targets[inside]),
+        ]
+        return reordered(joined(parts), np.argsort(np.argsort(inside, kind="stable"), kind="stable"))
+
+    def _sprayed(self, spraying: "Spraying", sources: Ints, targets: Ints) -> Paths:
+        split = spraying.between(sources, targets)
         return Paths(*split.summed(self.net.link_count), split.latency)
+
+    def _between_gpus(self, sources: Ints, targets: Ints) -> NDArray[np.bool_]:
+        """Whether links between GPUs join the two ends of each pair, on a network whose paths are searched [pairs].
+
+        A path through the network may have as few links, and does not share such traffic. Where links have failed, all
+        paths are searched.
+        """
+        if self.net.paths is not None or self.net.endpoints[0] != "gpu" or self.net.failed.any():
+            return np.zeros(len(sources), dtype=bool)
+        return np.asarray(self._joined[sources] == self._joined[targets])
+
+    @cached_property
+    def _joined(self) -> Ints:
+        from quadrille.topologies.joined_gpus import joined_groups
+
+        return joined_groups(self.net)
+
+    @cached_property
+    def _spraying_between_gpus(self) -> "Spraying":
+        from quadrille.topologies.joined_gpus import links_between_gpus
+        from quadrille.topologies.routes.search import SearchedPaths
+        from quadrille.topologies.routes.spraying import Spraying
+
+        net = self.net.with_bandwidths(np.where(links_between_gpus(self.net), self.net.bandwidths, 0.0))
+        return Spraying(net, lambda: SearchedPaths(net))

@@ -32,6 +32,7 @@ from quadrille.algorithms.collectives.nccl.tuning_constants import (
     PAT_EFFICIENCY,
     RING_EFFICIENCY,
     RING_LL128_MOST,
+    SEND_LL_BYTES,
     STEPS,
     TREE_EFFICIENCY,
     TREE_LL,
@@ -40,6 +41,7 @@ from quadrille.algorithms.collectives.nccl.tuning_constants import (
     TREE_MOST,
     Algorithm,
     Protocol,
+    SendReceive,
 )
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import CollectiveKind
@@ -62,8 +64,11 @@ class NcclChoice:
     seconds: float
 
     def __str__(self) -> str:
-        channels = f"{self.channels} channel{'s' if self.channels != 1 else ''}"
-        return f"nccl ({self.algorithm}, {self.protocol}, {channels})"
+        return _label(self.algorithm, self.protocol, self.channels)
+
+
+def _label(algorithm: Algorithm | SendReceive, protocol: Protocol, channels: int) -> str:
+    return f"nccl ({algorithm}, {protocol}, {channels} channel{'s' if channels != 1 else ''})"
 
 
 def choose(
@@ -177,10 +182,10 @@ class NcclPlan:
         every step: simulate with this value
     steps : steps of a ring, or up and down a tree
     chunk_bytes : data in one chunk of a pipelined channel [B]
-    seconds : NCCL's own prediction [s]
+    seconds : NCCL's own prediction; 0 for messages in a group, which NCCL does not predict [s]
     """
 
-    algorithm: Algorithm
+    algorithm: Algorithm | SendReceive
     protocol: Protocol
     channels: int
     wire_factor: float
@@ -196,7 +201,7 @@ class NcclPlan:
     @property
     def label(self) -> str:
         """Name of the plan in records."""
-        return str(NcclChoice(self.algorithm, self.protocol, self.channels, self.seconds))
+        return _label(self.algorithm, self.protocol, self.channels)
 
 
 def plan(kind: CollectiveKind, size_bytes: float, group: NcclGroup, choice: NcclChoice) -> NcclPlan:
@@ -225,6 +230,36 @@ def plan(kind: CollectiveKind, size_bytes: float, group: NcclGroup, choice: Nccl
         steps,
         _chunk_bytes(size_bytes, group, choice),
         choice.seconds,
+    )
+
+
+def send_receive_plan(message_bytes: float, group: NcclGroup) -> NcclPlan:
+    """Returns the input of a flow simulation for messages that are sent and received in one group, as an all-to-all is.
+
+    NCCL's tuner does not predict these messages; the latency is that of one step of a ring.
+
+    Parameters
+    ----------
+    message_bytes : size of each message [B]
+    group : group of ranks
+
+    Source: NVIDIA, NCCL 2.28, src/enqueue.cc, scheduleP2pTasksToPlan; NCCL_P2P_LL_THRESHOLD.
+    """
+    protocol: Protocol = "LL" if message_bytes <= SEND_LL_BYTES else "Simple"
+    base, inside, between = step_latencies(group, "ring", protocol)
+    return NcclPlan(
+        algorithm="sendrecv",
+        protocol=protocol,
+        channels=group.channels_in_all,
+        wire_factor=1 / RING_EFFICIENCY[protocol],
+        channel_rate=inf,
+        base_latency=base,
+        step_latency_intra=inside,
+        step_latency_inter=between,
+        mean_step_latency=between if group.nodes > 1 else inside,
+        steps=1,
+        chunk_bytes=BUFFER_BYTES[protocol] / STEPS * DATA_IN_BUFFER[protocol],
+        seconds=0.0,
     )
 
 

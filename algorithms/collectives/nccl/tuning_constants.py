@@ -7,15 +7,20 @@ Source: NVIDIA, NCCL 2.28 and later, src/graph/tuning.cc (from 2.30 on src/tunin
 and buffers; src/graph/topo.h: NVLink bandwidths; src/graph/search.cc: channel speeds.
 """
 
-from typing import Final, Literal, get_args
+from collections.abc import Mapping
+from typing import Final, Literal, TypeVar, get_args
 
 Algorithm = Literal["ring", "tree", "nvls", "nvls_tree", "pat"]
+SendReceive = Literal["sendrecv"]
+"""Messages that are sent and received in one group, without an algorithm of the tuner."""
 Protocol = Literal["LL", "LL128", "Simple"]
 Hardware = Literal["nvlink", "pci", "net"]
-Generation = Literal["volta", "ampere", "hopper", "blackwell"]
+Generation = Literal["volta", "ampere", "hopper", "blackwell", "cdna2", "cdna3"]
 Cpu = Literal["intel", "amd", "other"]
 Triple = tuple[float, float, float]
 """Values for LL, LL128 and Simple, or for one node, two nodes and more."""
+
+Row = TypeVar("Row")
 
 US = 1e-6
 GB = 1e9
@@ -29,6 +34,15 @@ ALGORITHMS: Final[dict[Algorithm, tuple[Protocol, ...]]] = {
     "pat": ("Simple",),
 }
 """Protocols of each algorithm."""
+
+AMD: Final[tuple[Generation, ...]] = ("cdna2", "cdna3")
+"""Generations of AMD's GPUs, whose library is RCCL."""
+
+
+def _with_amd(rows: Mapping[Generation, Row]) -> dict[Generation, Row]:
+    """The rows of all generations: RCCL, a fork of NCCL, is modelled with NCCL's rows of ampere."""
+    return {**rows, **dict.fromkeys(AMD, rows["ampere"])}
+
 
 BASE_LATENCY: Final[dict[Algorithm, Triple]] = {
     "tree": (6.8, 14.0, 8.4),
@@ -64,44 +78,56 @@ STEP_LATENCY: Final[dict[Hardware, dict[Algorithm, Triple]]] = {
 }
 """Latency of one step over each kind of hardware, by protocol [us]."""
 
-LL_MOST: Final[dict[Generation, Triple]] = {
-    "volta": (39.0, 39.0, 20.4),
-    "ampere": (87.7, 22.5, 19.0),
-    "hopper": (141.0, 45.0, 35.0),
-    "blackwell": (282.0, 90.0, 70.0),
-}
+LL_MOST: Final[dict[Generation, Triple]] = _with_amd(
+    {
+        "volta": (39.0, 39.0, 20.4),
+        "ampere": (87.7, 22.5, 19.0),
+        "hopper": (141.0, 45.0, 35.0),
+        "blackwell": (282.0, 90.0, 70.0),
+    }
+)
 """Largest LL bandwidth in all, by nodes [GB/s]; on several nodes the CPU selects the row (Intel: volta, AMD: ampere).
 """
 
-RING_LL128_MOST: Final[dict[Generation, Triple]] = {
-    "volta": (20.0, 20.0, 20.0),
-    "ampere": (20.0, 20.0, 20.0),
-    "hopper": (36.7, 36.7, 36.7),
-    "blackwell": (40.0, 40.0, 40.0),
-}
+RING_LL128_MOST: Final[dict[Generation, Triple]] = _with_amd(
+    {
+        "volta": (20.0, 20.0, 20.0),
+        "ampere": (20.0, 20.0, 20.0),
+        "hopper": (36.7, 36.7, 36.7),
+        "blackwell": (40.0, 40.0, 40.0),
+    }
+)
 """Largest LL128 bandwidth of a ring channel, by nodes [GB/s]."""
 
-TREE_LL128_MOST: Final[dict[Generation, Triple]] = {
-    "volta": (20.0, 20.0, 20.0),
-    "ampere": (20.0, 20.0, 20.0),
-    "hopper": (36.7, 36.7, 29.0),
-    "blackwell": (55.6, 31.67, 20.0),
-}
-TREE_MOST: Final[dict[Generation, Triple]] = {
-    "volta": (26.5, 18.5, 10.0),
-    "ampere": (24.0, 23.6, 17.8),
-    "hopper": (38.7, 41.4, 36.0),
-    "blackwell": (70.0, 42.8, 24.0),
-}
-NVLS_TREE_MOST: Final[dict[Generation, Triple]] = {
-    "volta": (26.5, 18.5, 10.0),
-    "ampere": (24.0, 23.6, 17.8),
-    "hopper": (0.0, 57.7, 45.5),
-    "blackwell": (0.0, 96.0, 80.0),
-}
+TREE_LL128_MOST: Final[dict[Generation, Triple]] = _with_amd(
+    {
+        "volta": (20.0, 20.0, 20.0),
+        "ampere": (20.0, 20.0, 20.0),
+        "hopper": (36.7, 36.7, 29.0),
+        "blackwell": (55.6, 31.67, 20.0),
+    }
+)
+TREE_MOST: Final[dict[Generation, Triple]] = _with_amd(
+    {
+        "volta": (26.5, 18.5, 10.0),
+        "ampere": (24.0, 23.6, 17.8),
+        "hopper": (38.7, 41.4, 36.0),
+        "blackwell": (70.0, 42.8, 24.0),
+    }
+)
+NVLS_TREE_MOST: Final[dict[Generation, Triple]] = _with_amd(
+    {
+        "volta": (26.5, 18.5, 10.0),
+        "ampere": (24.0, 23.6, 17.8),
+        "hopper": (0.0, 57.7, 45.5),
+        "blackwell": (0.0, 96.0, 80.0),
+    }
+)
 """Largest bandwidths of a tree channel, by nodes [GB/s]: LL128, all protocols, and with NVLS inside the nodes."""
 
-NVLS_EFFICIENCY: Final[dict[Generation, float]] = {"volta": 0.0, "ampere": 0.0, "hopper": 0.85, "blackwell": 0.74}
+NVLS_EFFICIENCY: Final[dict[Generation, float]] = _with_amd(
+    {"volta": 0.0, "ampere": 0.0, "hopper": 0.85, "blackwell": 0.74}
+)
 RING_EFFICIENCY: Final[dict[Protocol, float]] = {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}
 """Share of data in the bytes of a protocol: LL sends a flag with every 4 bytes, LL128 with every 120."""
 
@@ -118,7 +144,7 @@ TREE_CORRECTION: Final[dict[Protocol, tuple[float, ...]]] = {
 CORRECTED_SIZES = 23
 """Sizes from 64 B · 2**23 on are not corrected, although the table has one entry more."""
 
-PLATEAU: Final[dict[Generation, float]] = {"volta": 1.9, "ampere": 1.4, "hopper": 1.4, "blackwell": 1.4}
+PLATEAU: Final[dict[Generation, float]] = _with_amd({"volta": 1.9, "ampere": 1.4, "hopper": 1.4, "blackwell": 1.4})
 """Factor on the steps of an inter-node ring with Simple, from 64 B for each rank and channel on."""
 PLATEAU_BYTES = 64
 NETWORK_OVERHEAD: Final[dict[Cpu, float]] = {"intel": 1.0, "amd": 2.0, "other": 1.0}
@@ -142,24 +168,28 @@ BUFFER_BYTES: Final[dict[Protocol, int]] = {
 """Buffer of a channel for each neighbour, `STEPS` chunks [B]."""
 DATA_IN_BUFFER: Final[dict[Protocol, float]] = {"LL": 0.5, "LL128": 120 / 128, "Simple": 1.0}
 
-NVLINK: Final[dict[Generation, float]] = {"volta": 20.0, "ampere": 20.0, "hopper": 20.6, "blackwell": 40.1}
+NVLINK: Final[dict[Generation, float]] = _with_amd({"volta": 20.0, "ampere": 20.0, "hopper": 20.6, "blackwell": 40.1})
 """NCCL's bandwidth of one NVLink in each direction [GB/s]."""
 _OLD_SPEEDS = (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3)
-CHANNEL_SPEEDS: Final[dict[Generation, tuple[float, ...]]] = {
-    "volta": _OLD_SPEEDS,
-    "ampere": _OLD_SPEEDS,
-    "hopper": (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
-    "blackwell": (90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18),
-}
+CHANNEL_SPEEDS: Final[dict[Generation, tuple[float, ...]]] = _with_amd(
+    {
+        "volta": _OLD_SPEEDS,
+        "ampere": _OLD_SPEEDS,
+        "hopper": (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
+        "blackwell": (90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18),
+    }
+)
 """Speeds that NCCL tries for channels inside a node [GB/s]."""
 _OLD_SPEEDS_ACROSS = (48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12)
 _SM90_SPEEDS_ACROSS = (48, 45, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12)
-CHANNEL_SPEEDS_ACROSS: Final[dict[Generation, tuple[float, ...]]] = {
-    "volta": _OLD_SPEEDS_ACROSS,
-    "ampere": _OLD_SPEEDS_ACROSS,
-    "hopper": _SM90_SPEEDS_ACROSS,
-    "blackwell": (96, 48, 45.1, *_SM90_SPEEDS_ACROSS[2:]),
-}
+CHANNEL_SPEEDS_ACROSS: Final[dict[Generation, tuple[float, ...]]] = _with_amd(
+    {
+        "volta": _OLD_SPEEDS_ACROSS,
+        "ampere": _OLD_SPEEDS_ACROSS,
+        "hopper": _SM90_SPEEDS_ACROSS,
+        "blackwell": (96, 48, 45.1, *_SM90_SPEEDS_ACROSS[2:]),
+    }
+)
 """Speeds that NCCL tries for channels that leave the node [GB/s]."""
 SLOWEST_TRIED = 0.49
 """Slower channels are tried down to this share of the speed already reached."""
@@ -168,3 +198,6 @@ DOUBLED_FROM = 25.0
 DOUBLED_WHERE_FEW = 4
 TREES_FASTER_INSIDE = 2.0
 """Largest ratio of a tree channel's speed inside a node to its speed between nodes."""
+
+SEND_LL_BYTES = 16384
+"""Messages up to this size are sent by the protocol LL, larger ones by Simple (NCCL_P2P_LL_THRESHOLD) [B]."""

@@ -1,12 +1,14 @@
 """The flags of the commands as typed: one class of texts for each kind of experiment, with the defaults."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from quadrille.algorithms.matmuls.matmul import Operand, Product
 
+DEFAULT_COLLECTIVES = "default"
+"""The value of --collectives that leaves the choice to the machine; `collective_choices.py` brings NumPy along."""
 AUTO = "auto"
 """The value of --order that lets Quadrille choose the order of ranks for a machine."""
 OF_MATMULS = ("matmul", "algorithm", "passes", "panel", "transposed")
@@ -28,7 +30,7 @@ class MatmulFlags:
     transposed: str = "none"
     overlap: str = "none"
     bands: str = "1"
-    collectives: str = "own"
+    collectives: str = DEFAULT_COLLECTIVES
     threads: str = ""
     placement: str = "packed"
     shards: str = ""
@@ -100,11 +102,11 @@ class RankFlags:
     min_model_parallel: str = "1"
     overlap: str = "none"
     attention: str = "fused"
-    recompute: str = "full"
+    recompute: str = "none"
     gathered: str = "again"
     gradient_bytes: str = "4"
     dtype: str = "bfloat16"
-    collectives: str = ""
+    collectives: str = DEFAULT_COLLECTIVES
     granularity: str = "auto"
     scheme: str = ""
     sequence_parallel: bool = False
@@ -115,18 +117,9 @@ class RankFlags:
 
     @property
     def ranks_schemes(self) -> bool:
-        """Whether the flags ask for schemes, pipelines or ZeRO stages, besides grids of the 4D algorithm."""
-        return any((self.scheme, self.sequence_parallel, self.pipeline, self.zero, self.micro_batch, self.interleave))
-
-    @property
-    def in_full(self) -> "RankFlags":
-        """These flags with the default of `collectives` filled in: nccl, or own if ops overlap.
-
-        NCCL's rings leave a node by all its NICs. The time of an NCCL collective that overlaps other ops can only be
-        bounded; the time of our own collectives is exact.
-        """
-        default = "nccl" if self.overlap == "none" else "own"
-        return replace(self, collectives=self.collectives or default)
+        """Whether the flags ask for more than grids of the 4D algorithm: schemes, pipelines, ZeRO, recomputation."""
+        searched = (self.scheme, self.sequence_parallel, self.pipeline, self.zero, self.micro_batch, self.interleave)
+        return any(searched) or "," in self.recompute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +132,7 @@ class CollectiveFlags:
     group: str = ""
     stride: str = "1"
     concurrent: str = "one"
-    collectives: str = "own"
+    collectives: str = DEFAULT_COLLECTIVES
     channels: str = "1"
     shards: str = ""
     dtype: str = ""

@@ -2,12 +2,14 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import cast, get_args
 
 from quadrille.algorithms.analysis.axonn import Form
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.schedule.grid import AXES, parse_order
+from quadrille.algorithms.training.recompute import Recompute, find_recompute
 from quadrille.algorithms.training.scheme import Scheme
 from quadrille.algorithms.training.scheme_catalogue import SCHEMES, SEQUENCE_PARALLEL, find_scheme
 from quadrille.algorithms.training.zero import STAGES
@@ -37,11 +39,11 @@ def parse_question(flags: RankFlags, on: MachineFlags) -> RankQuestion:
     ------
     InputError : naming the flag, its value and what would be accepted
     """
-    flags = flags.in_full
     for name, example in (("gpt", "--gpt 20b"), ("batch", "--batch 1024"), ("gpus", "--gpus 32")):
         if not getattr(flags, name):
             raise InputError(f"--{name} is missing: rank needs it, as in {example}")
-    training = parse_training(TrainingFlags(**{name: getattr(flags, name) for name in OF_STEPS}))
+    steps = {name: getattr(flags, name) for name in OF_STEPS} | {"recompute": _recomputes(flags)[0]}
+    training = parse_training(TrainingFlags(**steps))
     assert training.shape is not None
     gpus = whole_number(flags.gpus, "--gpus")
     return RankQuestion(
@@ -85,7 +87,13 @@ def parse_space(flags: RankFlags) -> SearchSpace:
         _numbers(flags.zero or "0", "--zero", least=0, most=max(STAGES)),
         _numbers(flags.interleave or "1", "--interleave"),
         None if flags.micro_batch in ("", AUTO) else _numbers(flags.micro_batch, "--micro-batch"),
+        _recomputes(flags),
     )
+
+
+def _recomputes(flags: RankFlags) -> tuple[Recompute, ...]:
+    """What is recomputed, each once, in the order typed."""
+    return tuple(dict.fromkeys(find_recompute(word.strip()) for word in flags.recompute.split(",")))
 
 
 def _schemes(text: str, *, sequence_parallel: bool) -> tuple[Scheme, ...]:
@@ -107,8 +115,9 @@ def command_of_fastest(flags: RankFlags, on: MachineFlags, best: SimulatedGrid |
         more += ["--sequence-parallel"] if best.sequence_parallel else []
         more += ["--zero", str(best.zero)] if best.zero else []
         more += ["--interleave", str(best.interleave)] if best.interleave > 1 else []
+        flags = replace(flags, recompute=best.recompute)
     grid, even = grid_flag(best.grid), best.shards == "even"
-    return simulate_command(flags.in_full, on, grid, ",".join(best.order), even_shards=even, more=more)
+    return simulate_command(flags, on, grid, ",".join(best.order), even_shards=even, more=more)
 
 
 def simulate_command(

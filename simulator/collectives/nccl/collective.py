@@ -11,16 +11,19 @@ groups at once, comes from the links:
     nvls        a GPU sends the buffer up to the switch and gets the sums of its own part back, then the reverse:
                 (1 + 1/g) of the buffer goes each way over every GPU's links for an all-reduce
     nvls_tree   nvls inside the nodes; each GPU's part goes through a tree over the nodes, by its own NIC
+    sendrecv    for all-to-all: all messages at once; between nodes by the NIC of the receiver's rail (`pxn.py`)
 
 NCCL's latencies are of whole hops and replace those of the links. Of an NVLink's
 data-sheet rate NCCL counts what arrives beside headers (`layout.py`).
 """
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
-from quadrille.algorithms.collectives.nccl.tuner import NcclPlan, choose, plan
+from quadrille.algorithms.collectives.nccl.communicator import NcclGroup
+from quadrille.algorithms.collectives.nccl.tuner import NcclPlan, choose, plan, send_receive_plan
 from quadrille.algorithms.collectives.nccl.tuning_constants import Algorithm, Protocol
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.simulator.collectives.collective import CollectiveResult, SimulationOptions
@@ -31,34 +34,48 @@ from quadrille.simulator.collectives.nccl.layout import (
     communicator_of,
     counted_bandwidths,
     generation_of,
-    inside_links,
     is_amd,
     unplaced,
     vendor_of,
 )
-from quadrille.simulator.collectives.nccl.patterns import simulate_nvls, simulate_rings, simulate_trees
+from quadrille.simulator.collectives.nccl.patterns import (
+    MOST_FLOWS,
+    simulate_nvls,
+    simulate_rings,
+    simulate_sends,
+    simulate_trees,
+    tree_flows,
+)
 from quadrille.simulator.collectives.programs import Ints
+from quadrille.topologies.joined_gpus import links_between_gpus
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.routes.routing import Routes
 
 __all__ = ["DEFAULT_OPTIONS", "NEUTRAL_SETTINGS", "NcclResult", "NcclSettings", "nccl_collective"]
 
 DEFAULT_OPTIONS = SimulationOptions()
+Library = Literal["nccl", "rccl"]
 
 
 @dataclass(frozen=True, slots=True)
 class NcclResult:
-    """The result, NCCL's choice, the number of different paths over the links, and the reason of the choice."""
+    """The result, NCCL's choice, the number of different paths over the links, and the reason of the choice.
+
+    Parameters
+    ----------
+    library : name of the library: RCCL, NCCL's fork, on AMD's GPUs
+    """
 
     result: CollectiveResult
     plan: NcclPlan
     path_count: int
     why: str
+    library: Library = "nccl"
 
     @property
     def label(self) -> str:
         """NCCL's choice in words."""
-        return self.plan.label
+        return f"{self.library}{self.plan.label.removeprefix('nccl')}"
 
 
 def nccl_collective(
@@ -88,14 +105,9 @@ def nccl_collective(
     """
     group = communicator_of(routes, endpoints[groups], generation_of(machine), vendor_of(machine))
     group = replace(group, network_latency=settings.network_latency, ll128=settings.ll128)
-    if settings.planned is not None:
-        nccl_plan = settings.planned(kind, size_bytes, group)
-    else:
-        nccl_plan = plan(
-            kind, size_bytes, group, choose(kind, size_bytes, group, algorithm=algorithm, protocol=protocol)
-        )
+    nccl_plan = _plan(kind, size_bytes, group, settings, algorithm, protocol)
     idle_bandwidths = counted_bandwidths(routes.net, group.generation, xgmi=is_amd(machine))
-    reached = np.where(inside_links(routes.net), settings.inside, settings.between)
+    reached = np.where(links_between_gpus(routes.net), settings.inside, settings.between)
     placed = PlacedPlan(
         kind,
         size_bytes,
@@ -110,16 +122,50 @@ def nccl_collective(
         options,
         settings,
     )
+    unplaced_why = ""
     match nccl_plan.algorithm:
         case "ring":
             result, paths = simulate_rings(placed)
+        case "tree" if algorithm is None and tree_flows(placed) > MOST_FLOWS:
+            result, paths = unplaced(placed), nccl_plan.channels
+            unplaced_why = f"; too many flows to simulate ({tree_flows(placed)}): NCCL's own estimate"
         case "tree":
             result, paths = simulate_trees(placed)
         case "nvls" | "nvls_tree":
             result, paths = simulate_nvls(placed)
         case "pat":
             result, paths = unplaced(placed), nccl_plan.channels
+        case "sendrecv":
+            relays = not is_amd(machine)
+            result, paths = simulate_sends(placed, relays=relays), 1
+    why = _reason(nccl_plan, paths, group, algorithm, protocol) + unplaced_why
+    library: Library = "rccl" if is_amd(machine) else "nccl"
+    launched = replace(result, seconds=result.seconds + settings.launch_seconds)
+    return NcclResult(launched, nccl_plan, paths, why, library)
+
+
+def _plan(
+    kind: CollectiveKind,
+    size_bytes: float,
+    group: NcclGroup,
+    settings: NcclSettings,
+    algorithm: Algorithm | None,
+    protocol: Protocol | None,
+) -> NcclPlan:
+    """What NCCL does: the choice of its tuner, or messages in one group for an all-to-all."""
+    if kind == "all_to_all" and algorithm is None:
+        return send_receive_plan(size_bytes / group.ranks, group)
+    if settings.planned is not None:
+        return settings.planned(kind, size_bytes, group)
+    return plan(kind, size_bytes, group, choose(kind, size_bytes, group, algorithm=algorithm, protocol=protocol))
+
+
+def _reason(
+    nccl_plan: NcclPlan, paths: int, group: NcclGroup, algorithm: Algorithm | None, protocol: Protocol | None
+) -> str:
+    """The reason for a plan, in words."""
+    if nccl_plan.algorithm == "sendrecv":
+        return f"all messages in one group, which NCCL sends at once; {group.nodes} nodes"
     requested = " and ".join(word for word in (algorithm, protocol) if word)
     why = f"held to {requested}" if requested else "least of the times that NCCL predicts for what it has"
-    why += f" ({nccl_plan.seconds * 1e6:.3g} us); {group.nodes} nodes, {paths} different paths simulated"
-    return NcclResult(replace(result, seconds=result.seconds + settings.launch_seconds), nccl_plan, paths, why)
+    return why + f" ({nccl_plan.seconds * 1e6:.3g} us); {group.nodes} nodes, {paths} different paths simulated"

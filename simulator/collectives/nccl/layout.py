@@ -4,25 +4,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quadrille.algorithms.collectives.nccl.communicator import NcclGroup, communicator
 from quadrille.algorithms.collectives.nccl.tuner import NcclPlan
-from quadrille.algorithms.collectives.nccl.tuning_constants import NVLINK, Generation
+from quadrille.algorithms.collectives.nccl.tuning_constants import AMD, GENERATIONS, NVLINK, Generation
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.simulator.collectives.collective import CollectiveResult, SimulationOptions
-from quadrille.simulator.collectives.node_layouts import ring_orders
+from quadrille.simulator.collectives.node_layouts import node_blocks, ring_orders
 from quadrille.simulator.collectives.programs import Floats, Ints
 from quadrille.simulator.collectives.run import Causes
 from quadrille.simulator.engine.flow_simulation import FlowSet, simulate_flows
+from quadrille.topologies.gpu_kind import gpu_generation, node_kind_of
+from quadrille.topologies.joined_gpus import links_between_gpus
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Network
 from quadrille.topologies.nodes.cpu_vendors import Vendor, cpu_vendor
-from quadrille.topologies.nodes.gpu_node import NodeKind
 from quadrille.topologies.routes.paths import Paths
 from quadrille.topologies.routes.routing import Routes
 
-DATA_SHEET_NVLINK: Mapping[Generation, float] = {"volta": 25.0, "ampere": 25.0, "hopper": 25.0, "blackwell": 50.0}
+DATA_SHEET_NVLINK: Mapping[Generation, float] = dict.fromkeys(GENERATIONS, 25.0) | {"blackwell": 50.0}
 """Rate of one NVLink in each direction by NVIDIA's data sheets [GB/s]; `NVLINK` is what NCCL counts of it."""
 
 XGMI_COUNTED = 0.75
@@ -34,97 +34,118 @@ on AMD Instinct MI300X", ROCm blogs, 2 March 2025.
 
 
 def generation_of(machine: Machine) -> Generation:
-    """The generation of the machine's GPUs; AMD's and unknown GPUs take the table of ampere."""
-    generation = _gpu_generation(machine)
-    return generation if generation in NVLINK else "ampere"
+    """The generation of the machine's GPUs; unknown GPUs are taken for ampere, which is said."""
+    return gpu_generation(machine) or "ampere"
 
 
 def is_amd(machine: Machine) -> bool:
     """Whether the machine's GPUs are AMD's."""
-    return _gpu_generation(machine).startswith("cdna")
+    return generation_of(machine) in AMD
 
 
 def vendor_of(machine: Machine) -> Vendor:
     """The vendor of the processors that host the machine's GPUs."""
-    kind = _node_kind(machine)
+    kind = node_kind_of(machine)
     return cpu_vendor(kind.name if kind is not None else "")
-
-
-def _gpu_generation(machine: Machine) -> str:
-    """The generation of the machine's GPUs; empty if unknown."""
-    kind = _node_kind(machine)
-    return kind.gpu.generation if kind is not None and kind.gpu is not None else ""
-
-
-def _node_kind(machine: Machine) -> NodeKind | None:
-    """The kind of the machine's nodes; None if unknown."""
-    from quadrille.topologies.machines.machine_catalogue import MACHINES
-    from quadrille.topologies.nodes.node_kinds import NODE_KINDS
-
-    family = str(machine.topology.get("family", ""))
-    return MACHINES[family].node if family in MACHINES else NODE_KINDS.get(str(machine.topology.get("node", "")))
-
-
-def inside_links(net: Network) -> NDArray[np.bool_]:
-    """Whether each link joins two GPUs, or a GPU and the switch between GPUs [links]."""
-    inside = np.zeros(net.node_count, dtype=bool)
-    for kind in ("gpu", "nvswitch"):
-        first, count = net.kinds.get(kind, (0, 0))
-        inside[first : first + count] = True
-    return np.asarray(inside[net.sources] & inside[net.targets])
 
 
 def counted_bandwidths(net: Network, generation: Generation, *, xgmi: bool = False) -> Floats:
     """The bandwidth of each link that NCCL counts on; of links between GPUs, the rate of data beside headers [B/s]."""
     share = XGMI_COUNTED if xgmi else NVLINK[generation] / DATA_SHEET_NVLINK[generation]
-    return np.where(inside_links(net), net.bandwidths * share, net.bandwidths)
+    return np.where(links_between_gpus(net), net.bandwidths * share, net.bandwidths)
 
 
 def communicator_of(routes: Routes, endpoints: Ints, generation: Generation, cpu: Vendor = "intel") -> NcclGroup:
-    """NCCL's view of groups on these endpoints; the first group stands for all."""
+    """NCCL's view of groups on these endpoints; the first group stands for all.
+
+    NCCL searches channels in each node, and takes the fewest and slowest: a node with fewer GPUs has fewer cards.
+    """
     net = routes.net
-    ranks = endpoints.shape[1]
-    nodes = len(np.unique(endpoints[0] // net.per_node))
-    cards, rate = _cards(routes, endpoints[0]) if nodes > 1 else (1, 0.0)
+    group = endpoints[0]
+    nodes = np.unique(group // net.per_node)
+    samples = _different_nodes(group, net.per_node)
+    cards = [_cards(routes, members, group) for members in samples] if len(nodes) > 1 else [(1, 0.0)]
+    if any(np.isinf(rate) for _, rate in cards):  # links between GPUs alone join the nodes: NCCL sees a single one
+        nodes, samples, cards = nodes[:1], [group], [(1, 0.0)]
+    nvlinks = [count for members in samples if (count := _nvlinks(net, members, generation))]
+    equal = len(np.unique(node_blocks(endpoints, net.per_node).length)) == 1
     return communicator(
-        ranks,
-        nodes,
+        len(group),
+        len(nodes),
         generation,
-        nvlinks=_nvlinks(net, endpoints[0], generation),
-        cards=cards,
-        card_bandwidth=rate,
+        nvlinks=min(nvlinks, default=0),
+        cards=min(count for count, _ in cards),
+        card_bandwidth=min(rate for _, rate in cards),
         cpu=cpu,
-        nvls="nvswitch" in net.kinds and generation in ("hopper", "blackwell"),
+        nvls=equal and "nvswitch" in net.kinds and generation in ("hopper", "blackwell"),
     )
 
 
-def _nvlinks(net: Network, endpoints: Ints, generation: Generation) -> int:
-    """NVLinks from the first member to the others in its node, or to their switch; 0 if it is alone there."""
-    node_members = endpoints[endpoints // net.per_node == endpoints[0] // net.per_node]
-    if len(node_members) < 2:
+def _different_nodes(group: Ints, per_node: int) -> list[Ints]:
+    """The members of a group on each node; of nodes with the same places taken, only the first."""
+    ordered = np.sort(group)
+    begins = np.flatnonzero(np.diff(ordered // per_node, prepend=-1))
+    blocks = np.split(ordered, begins[1:])
+    by_places = {(block % per_node).tobytes(): block for block in reversed(blocks)}
+    return list(by_places.values())
+
+
+def _nvlinks(net: Network, members: Ints, generation: Generation) -> int:
+    """NVLinks from the first member of a node to the others, or to their switch; 0 if it is alone there."""
+    if len(members) < 2:
         return 0
-    nodes = net.endpoint_nodes()[node_members]
+    nodes = net.endpoint_nodes()[members]
     first, count = net.kinds.get("nvswitch", (0, 0))
     onward = np.isin(net.targets, nodes) | ((net.targets >= first) & (net.targets < first + count))
     bandwidth = float(net.bandwidths[(net.sources == nodes[0]) & onward].sum())
     return max(1, round(bandwidth / (DATA_SHEET_NVLINK[generation] * 1e9)))
 
 
-def _cards(routes: Routes, endpoints: Ints) -> tuple[int, float]:
-    """NICs by which the members of the first node leave it, and the bandwidth of one [B/s]."""
-    net = routes.net
-    node = endpoints // net.per_node
-    node_members, remote = endpoints[node == node[0]], endpoints[node != node[0]][:1]
-    paths = routes.between(node_members, np.repeat(remote, len(node_members)))
-    outside = ~inside_links(net)
+def _cards(routes: Routes, members: Ints, group: Ints) -> tuple[int, float]:
+    """NICs by which the members of a node leave it, and the bandwidth of one [B/s]."""
+    net, node = routes.net, int(members[0]) // routes.net.per_node
+    remote = group[group // net.per_node != members[0] // net.per_node][:1]
+    paths = routes.between(members, np.repeat(remote, len(members)))
+    outside = ~links_between_gpus(net)
     first, least = [], np.inf
     for a, b in zip(paths.offsets[:-1].tolist(), paths.offsets[1:].tolist(), strict=True):
         outside_path = [int(link) for link in paths.links[a:b] if outside[link]]
         # the cable to the network is the last that only this node's traffic can take: NIC or GPU to switch
-        exit_link = next((link for link in outside_path if _leaves(net, link)), outside_path[0] if outside_path else -1)
-        first.append(exit_link)
+        leaving = [link for link in outside_path if _leaves(net, link)] or outside_path or [-1]
+        is_sprayed = bool((paths.shares[a:b] < 1).any())
+        first += [link for link in leaving if _node_of_source(net, link) == node] if is_sprayed else leaving[:1]
         least = min(least, min((float(net.bandwidths[link]) for link in outside_path), default=least))
     return max(1, len(set(first))), float(least)
+
+
+def exit_cards(routes: Routes, endpoints: Ints) -> Ints:
+    """The network card by which each endpoint leaves its node, numbered within the node [endpoints].
+
+    Endpoints of a single node, and those without a card, have the card 0.
+    """
+    net = routes.net
+    kind = "nic" if "nic" in net.kinds else net.endpoints[0]
+    first, count = net.kinds[kind]
+    per_node = max(1, count * net.per_node // net.endpoint_count)
+    node = endpoints // net.per_node
+    remote = np.where(node == node[0], endpoints[np.argmax(node != node[0])], endpoints[0])
+    paths = routes.between(endpoints, remote)
+    owner = np.repeat(np.arange(len(endpoints)), np.diff(paths.offsets))
+    sources = net.sources[paths.links]
+    leaves = (sources >= first) & (sources < first + count) & ~links_between_gpus(net)[paths.links]
+    mine = np.flatnonzero(leaves & ((sources - first) // per_node == node[owner]))
+    cards = np.zeros(len(endpoints), dtype=np.int64)
+    cards[owner[mine][::-1]] = ((sources[mine] - first) % per_node)[::-1]
+    return cards
+
+
+def _node_of_source(net: Network, link: int) -> int:
+    """The node of the NIC, or of the GPU without one, from which a link goes; -1 for another source."""
+    kind = "nic" if "nic" in net.kinds else net.endpoints[0]
+    first, count = net.kinds[kind]
+    place = int(net.sources[link]) - first
+    per_node = max(1, count * net.per_node // net.endpoint_count)
+    return place // per_node if 0 <= place < count else -1
 
 
 def _leaves(net: Network, link: int) -> bool:

@@ -9,13 +9,14 @@ from dataclasses import replace
 import numpy as np
 
 from quadrille.algorithms.collectives.lowered_collective import Lowered
-from quadrille.algorithms.collectives.lowering import all_gather, all_reduce, reduce_scatter
+from quadrille.algorithms.collectives.lowering import all_gather, all_reduce, all_to_all, reduce_scatter
 from quadrille.algorithms.collectives.nccl.costs import bandwidth
 from quadrille.algorithms.collectives.nccl.tuning_constants import BYTES_PER_THREAD, MOST_THREADS
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.simulator.collectives.collective import CollectiveResult, simulate_collective
 from quadrille.simulator.collectives.nccl.layout import PlacedPlan, simulate_concurrently
+from quadrille.simulator.collectives.nccl.pxn import RailPaths
 from quadrille.simulator.collectives.node_layouts import NodeBlocks, node_blocks, tree_edges
 from quadrille.simulator.collectives.programs import CollectiveJob, Floats, Ints
 from quadrille.topologies.network import Network
@@ -48,6 +49,33 @@ def simulate_rings(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
         link_name=lambda number: placed.routes.net.link(number).name,
     )
     return replace(ring_result, seconds=ring_result.seconds + placed.plan.base_latency), len(orders)
+
+
+def simulate_sends(placed: PlacedPlan, *, relays: bool) -> CollectiveResult:
+    """An all-to-all as messages in one group, all at once.
+
+    Parameters
+    ----------
+    relays : whether messages to another node leave by the NIC of the receiver's rail (PXN)
+    """
+    job = CollectiveJob(
+        all_to_all(placed.groups.shape[1], "direct").runs(),
+        placed.groups,
+        placed.bytes,
+        wire_factor=placed.plan.wire_factor,
+        latency=placed.plan.mean_step_latency,
+        crosswise=True,
+        at_once=True,
+    )
+    result = simulate_collective(
+        [job],
+        placed.capacities,
+        RailPaths(placed) if relays else placed.without_latency,
+        endpoints=placed.endpoints,
+        options=placed.options,
+        link_name=lambda number: placed.routes.net.link(number).name,
+    )
+    return replace(result, seconds=result.seconds + placed.plan.base_latency)
 
 
 def _ring(kind: CollectiveKind, members: int) -> Lowered:
@@ -124,7 +152,7 @@ MOST_FLOWS = 1 << 21
 def simulate_trees(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
     """Trees: one flow up and one flow down each edge, all at once. Returns the result and the number of tree orders."""
     orders = placed.orders()
-    if (flows := 4 * len(orders) * placed.groups.size) > MOST_FLOWS:
+    if (flows := tree_flows(placed)) > MOST_FLOWS:
         raise InputError(
             f"NCCL's trees over {placed.groups.size} GPUs have {flows} flows; at most {MOST_FLOWS} are simulated: "
             "--collectives nccl:ring is folded"
@@ -143,10 +171,16 @@ def simulate_trees(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
     )
 
 
+def tree_flows(placed: PlacedPlan) -> int:
+    """The number of flows of NCCL's trees: two edges a member and channel in each of two trees, up and down."""
+    return 4 * len(placed.orders()) * placed.groups.size
+
+
 def _correction(placed: PlacedPlan) -> float:
     """Share of a tree's rate that NCCL's correction for short pipelines leaves; 1 if another version's plan has it."""
     if placed.settings.planned is not None:
         return 1.0
+    assert placed.plan.algorithm != "sendrecv", "only trees are corrected"
     speed = bandwidth(placed.kind, placed.group, placed.plan.algorithm, placed.plan.protocol)
     plan_seconds = placed.plan.seconds - placed.before
     return min(1.0, placed.bytes / speed / plan_seconds) if plan_seconds > 0 and placed.bytes and speed > 0 else 1.0

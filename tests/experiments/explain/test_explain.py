@@ -279,7 +279,10 @@ def test_a_link_that_is_not_full_holds_nothing_back():
 
 
 def test_what_a_record_lacks_is_said_with_the_command_that_makes_it():
-    words = "quadrille simulate --matmul 64,32,16 --algorithm 4d --grid z=2,x=2 --dtype float64 --overlap oar --machine"
+    words = (
+        "quadrille simulate --matmul 64,32,16 --algorithm 4d --grid z=2,x=2 --dtype float64 --overlap oar "
+        "--collectives own:ring --machine"
+    )
     older = explain_record(record(links=(), critical_path=()))
     assert "has no links and no critical path" in older.lacking[0] and words in older.lacking[0]
     assert sum(older.mean_seconds_by_part.values()) == pytest.approx(4.0)

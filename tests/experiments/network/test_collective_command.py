@@ -261,7 +261,7 @@ BAD = [
     ({"gpus": "64", "kind": "broadcast", "channels": "2"}, "rings are laid in channels"),
     ({"gpus": "100000000000", "kind": "all-gather"}, "at most"),
     ({"gpus": "131072", "kind": "all-to-all"}, "transfers, each unlike the others"),
-    ({"gpus": "64", "kind": "all-to-all", "collectives": "nccl"}, "NCCL has no all_to_all"),
+    ({"gpus": "64", "kind": "all-to-all", "collectives": "nccl:ring"}, "NCCL has no all_to_all by ring"),
     ({"gpus": "131072", "machine": "selene", "collectives": "nccl:tree"}, "trees over 131072 GPUs"),
     ({"machine": ""}, "machine is missing"),
 ]

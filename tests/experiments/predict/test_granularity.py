@@ -7,7 +7,19 @@ import pytest
 from quadrille.simulator.simulate import Limits
 from tests.support.quadrille import called
 
-SMALL = ["simulate", "--matmul", "512,512,512", "--grid", "z=4,x=2", "--machine", "frontier", "--slow", "gpu:5=0.8"]
+SMALL = [
+    "simulate",
+    "--matmul",
+    "512,512,512",
+    "--grid",
+    "z=4,x=2",
+    "--machine",
+    "frontier",
+    "--slow",
+    "gpu:5=0.8",
+    "--collectives",
+    "own",
+]
 ON_NCCL = ["simulate", "--matmul", "4096,4096,4096", "--grid", "z=4,x=8", "--machine", "h100-superpod"]
 
 

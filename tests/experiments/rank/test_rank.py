@@ -27,7 +27,7 @@ from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.cli.parsing.ranking import parse_question
 from quadrille.experiments.rank.analytical_ranking import rank_candidates
 from quadrille.experiments.rank.candidate_grids import GridLimits, candidate_grids
-from quadrille.experiments.rank.candidate_step import granularity_of, simulated_step
+from quadrille.experiments.rank.candidate_step import simulated_step
 from quadrille.experiments.rank.disagreements import causes_of_communication_model, explanation_lines
 from quadrille.experiments.rank.kendall_tau import kendall_tau
 from quadrille.experiments.rank.memory_by_grid import peak_bytes_by_grid
@@ -79,7 +79,7 @@ def refusal(on=PERLMUTTER_FLAGS, **flags):
 )
 def test_20b_on_32_gpus_is_ranked_as_known(form, golden):
     flags = {"form": form, "order": IN_FEATURES_FIRST, "powers_of_two": True, "min_model_parallel": "16"}
-    found = rank_candidates(asked(gpt="20b", batch="32", gpus="32", **flags), WorkSharing())
+    found = rank_candidates(asked(gpt="20b", batch="32", gpus="32", recompute="full", **flags), WorkSharing())
     best = {}
     for place in range(4):
         grid = found.candidate_grids.grid(place)
@@ -94,7 +94,7 @@ def test_20b_on_32_gpus_is_ranked_as_known(form, golden):
     ("form", "one_grid"), [("exact", gpt_block_seconds), ("authors", gpt_block_seconds_of_authors)]
 )
 def test_all_grids_at_once_take_what_each_takes_by_itself(form, one_grid):
-    question = asked(gpt="5b", batch="64", gpus="64", form=form)
+    question = asked(gpt="5b", batch="64", gpus="64", form=form, recompute="full")
     found = rank_candidates(question, WorkSharing())
     assert len(found) > 300
     for place in range(0, len(found), 7):
@@ -282,35 +282,18 @@ def test_the_parts_of_a_step_add_up_and_overlap_hides():
     assert ahead.seconds < plain.seconds
 
 
-@pytest.mark.parametrize("grid", [Grid(z=3, x=2), Grid(data=2, y=3, order=("y", "data"))])
-def test_a_few_layers_and_whole_collectives_stand_for_the_exact_step_where_nothing_overlaps(grid):
-    model = {"gpt": "layers=7,hidden=768,heads=6,sequence=64,vocabulary=1031", "collectives": "own"}
-    exact = simulated_step(asked(**model, granularity="exact"), grid)
-    few = simulated_step(asked(**model), grid)
-    assert (exact.layers, exact.bounded) == (7, False)
-    assert (few.layers, few.bounded) == (3, True)
-    for name in ("seconds", "compute", "latency", "transfer", "product_flops"):
-        assert getattr(few, name) == pytest.approx(getattr(exact, name), rel=1e-6), name
-    assert few.exposed_seconds_by_axis == pytest.approx(exact.exposed_seconds_by_axis, rel=1e-6)
-
-
-def test_collectives_are_those_of_nccl_unless_ops_overlap_or_others_are_named():
+def test_collectives_are_those_of_nccl_unless_others_are_named():
     assert str(asked().training.execution.choices) == "nccl"
-    assert str(asked(overlap="oar").training.execution.choices) == "own:ring"
+    assert str(asked(overlap="oar,ors,oag").training.execution.choices) == "nccl"
     assert str(asked(collectives="own:doubling").training.execution.choices) == "own:doubling"
 
 
-def test_steps_that_overlap_are_simulated_exactly_unless_gpus_are_very_many():
-    question = asked(overlap="oar", gpus="6")
-    assert not simulated_step(question, Grid(z=3, x=2)).bounded
-    assert [granularity_of(question, many_gpus=many) for many in (5, 6)] == ["collective", "exact"]
-
-
-@pytest.mark.parametrize(("overlap", "layers"), [("none", 3), ("oar,ors,oag", 9)])
-def test_layers_that_overlap_are_all_walked_and_of_others_a_few(overlap, layers):
+@pytest.mark.parametrize("overlap", ["none", "oar,ors,oag"])
+def test_all_layers_are_simulated_at_the_granularity_of_simulate(overlap):
     gpt = "layers=9,hidden=768,heads=6,sequence=64,vocabulary=1031"
-    question = asked(overlap=overlap, gpt=gpt, granularity="collective")
-    assert simulated_step(question, Grid(z=3, x=2)).layers == layers
+    for collectives, bounded in (("own", False), ("nccl", True)):
+        step = simulated_step(asked(overlap=overlap, gpt=gpt, collectives=collectives), Grid(z=3, x=2))
+        assert (step.layers, step.bounded) == (9, bounded)
 
 
 def test_the_cause_that_turns_the_order_around_is_named():

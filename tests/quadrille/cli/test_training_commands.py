@@ -204,6 +204,7 @@ def test_steps_are_equal_in_a_sweep_however_many_there_are(capsys):
 def test_the_command_that_rank_prints_gives_the_seconds_that_it_prints(capsys, tmp_path, batch, shards):
     path = tmp_path / "rank.json"
     more = ("--gradient-bytes", "2", "--set", "device.memory_bytes_per_second=x2", "--slow", "gpu:5=0.9")
+    more = ("--recompute", "full", *more)
     asked = ("--gpt", ONE_STEP["gpt"], "--batch", batch, "--gpus", "6", "--machine", "perlmutter", *more)
     page = called(capsys, "rank", *asked, "--top", "2", "--json", str(path)).out
     _, _, command = page.partition("an iteration: ")

@@ -14,7 +14,6 @@ from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.cli.parsing.sweep import point_of, predicted
 from quadrille.cli.parsing.sweep_points import SweepFlags, machine_of
 from quadrille.cli.parsing.training import parse_training
-from quadrille.experiments.predict.layer_extrapolation import layer_counts
 from quadrille.experiments.predict.training_step import simulated_step
 from quadrille.experiments.sweep.best_grid import GRID_FORMS, ranked_steps
 from quadrille.experiments.sweep.point_predictions import predict_point
@@ -22,7 +21,6 @@ from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow
 from quadrille.experiments.sweep.training_study import Findings, StudyOptions, excluded_lines, grid_text
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes, iteration_times
 from quadrille.simulator.simulate import simulate
-from quadrille.simulator.symmetry.even_shards import with_even_shards
 from quadrille.studies.better_network import study as better
 from quadrille.studies.overlap_worth import study as worth
 from quadrille.studies.which_grid import study as which_grid
@@ -51,37 +49,30 @@ def asked(*, gpus="8", on=PERLMUTTER, top=2, **given):
     return SweepFlags(experiment=flags(**given), on=on, gpus=gpus, best_grid=True, top=top)
 
 
-# A few layers stand for all
+# All layers
 
 
 @pytest.mark.parametrize(
     ("scheme", "grid"),
     [("4d", "z=2,y=2,x=2"), ("megatron", "data=2,x=4"), ("optimus", "z=2,x=2"), ("bian", "z=2,y=2,x=2")],
 )
-def test_a_few_layers_without_overlap_say_what_all_of_them_take(scheme, grid):
-    one = parse_training(flags(scheme=scheme, grid=grid))
+@pytest.mark.parametrize("overlap", ["none", "oar,ors,oag"])
+def test_the_step_of_a_study_is_the_simulated_step(scheme, grid, overlap):
+    one = parse_training(flags(scheme=scheme, grid=grid, overlap=overlap))
     machine = machine_of(PERLMUTTER, one.grid.size)
-    few = simulated_step(one, machine, depths=layer_counts(one.execution))
-    assert few.layers == 3
+    step = simulated_step(one, machine)
+    assert step.layers == one.problem.layers
     all_layers = exact(one, machine)
     computing = sum(op.seconds for op in all_layers.ops if op.axis is None)
-    assert few.seconds == pytest.approx(all_layers.seconds, rel=1e-6)
-    assert few.compute == pytest.approx(computing, rel=1e-6)
+    assert step.seconds == pytest.approx(all_layers.seconds, rel=1e-9)
+    assert step.compute == pytest.approx(computing, rel=1e-9)
 
 
 def exact(experiment, machine):
-    """All layers, simulated exactly with shards of mean size."""
+    """All layers, simulated."""
     schedule = experiment.schedule()
-    ran = simulate(with_even_shards(schedule), machine, choices=experiment.execution.choices)
+    ran = simulate(schedule, machine, choices=experiment.execution.choices)
     return iteration_times(experiment, schedule, ran.timeline.makespan, ran.op_times().values())
-
-
-def test_layers_whose_ops_overlap_are_simulated_until_they_have_fallen_into_step():
-    one = parse_training(flags(grid="z=8", overlap="oar,ors,oag"))
-    machine = machine_of(PERLMUTTER, 8)
-    few = simulated_step(one, machine, depths=layer_counts(one.execution))
-    assert few.layers == 8
-    assert few.seconds == pytest.approx(exact(one, machine).seconds, rel=1e-3)
 
 
 # The best grid of a training step
@@ -100,9 +91,7 @@ def test_the_best_grid_is_no_slower_than_any_that_was_ranked():
     machine = machine_of(PERLMUTTER, 4)
     ranked = ranked_steps(step(), 4, machine)
     assert len(ranked) == found.grids
-    assert found.seconds == min(
-        simulated_step(one.experiment, machine, depths=layer_counts(one.experiment.execution)).seconds for one in ranked
-    )
+    assert found.seconds == min(simulated_step(one.experiment, machine).seconds for one in ranked)
 
 
 @pytest.mark.parametrize("scheme", GRID_FORMS)

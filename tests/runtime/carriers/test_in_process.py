@@ -132,7 +132,7 @@ def test_schedules_of_our_own_give_numpy_s_results(build, ranks, collectives):
     n=st.integers(1, 12),
     grid=st.sampled_from([Grid(x=3), Grid(x=4, y=2), Grid(z=2, x=5)]),
     by_rows_first=st.booleans(),
-    collectives=st.sampled_from(["own", "library"]),
+    collectives=st.sampled_from(["own", "own:pairwise", "library"]),
 )
 def test_an_all_to_all_turns_either_cut_into_the_other(m, n, grid, by_rows_first, collectives):
     rows, columns = (("x",), ()) if by_rows_first else ((), ("x",))
@@ -145,6 +145,41 @@ def test_an_all_to_all_turns_either_cut_into_the_other(m, n, grid, by_rows_first
     execution = run(schedule, {"A": a}, collectives)
     for rank in range(grid.size):
         np.testing.assert_array_equal(execution.outputs[rank]["B"], block_of(schedule, "B", rank, a))
+
+
+@pytest.mark.parametrize(("collectives", "together"), [("own", 3), ("own:pairwise", 1)])
+def test_an_all_to_all_posts_all_its_messages_before_it_waits_for_any(collectives, together):
+    """The most sends that a rank has posted between two waits: of all its messages, or of one round."""
+
+    class Noting(InProcess):
+        def communicator(self, *asked):
+            group, posted = super().communicator(*asked), []
+            send, receive = group.send, group.receive
+
+            def noting_send(buffer, receiver, **given):
+                posted.append("send")
+                return send(buffer, receiver, **given)
+
+            def noting_receive(buffer, sender, **given):
+                if posted and posted[-1] == "send":  # a step posts its receives first
+                    steps.append(posted.count("send"))
+                    posted.clear()
+                posted.append("receive")
+                return receive(buffer, sender, **given)
+
+            group.send, group.receive = noting_send, noting_receive
+            last.append(posted)
+            return group
+
+    steps, last = [], []
+    tensors = declare(Tensor("A", Part("m", ("x",)), Part("n", ())), Tensor("B", Part("m", ()), Part("n", ("x",))))
+    program = (AllToAll(name="turn", axis="x", source="A", into="B"),)
+    schedule = Schedule("turn", {"m": 8, "n": 8}, Grid(x=4), "float32", tensors, ("A",), ("B",), (Role(program),))
+    a = np.arange(64, dtype="float32").reshape(8, 8)
+    execution = execute(schedule, {"A": a}, Noting(4), choices=parse_choices(collectives))
+    for rank in range(4):
+        np.testing.assert_array_equal(execution.outputs[rank]["B"], block_of(schedule, "B", rank, a))
+    assert {*steps, *(posted.count("send") for posted in last if posted)} == {together}
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,16 @@ def cases(draw):
     size = draw(st.sampled_from([1, 5, 60, 4_000, 10_000_000, 64_000_012]))
     lowered = lower(kind, SETS[name][kind], members, per_node=node, size_bytes=4 * size)
     return (
-        [CollectiveJob(lowered.runs(), groups.copy(), 4.0 * size, item_bytes=4, crosswise=kind == "all_to_all")],
+        [
+            CollectiveJob(
+                lowered.runs(),
+                groups.copy(),
+                4.0 * size,
+                item_bytes=4,
+                crosswise=kind == "all_to_all",
+                at_once=lowered.at_once,
+            )
+        ],
         capacities,
         route,
     )
@@ -209,7 +218,7 @@ def test_all_ranks_end_when_the_simulator_of_ops_says(kind, name, members):
     for span in timeline.spans:
         ends[span.rank] = max(ends[span.rank], span.end)
     lowered = lower(kind, SETS[name][kind], members, size_bytes=8 * elements)
-    special = {"empty_messages": kind == "barrier", "crosswise": kind == "all_to_all"}
+    special = {"empty_messages": kind == "barrier", "crosswise": kind == "all_to_all", "at_once": lowered.at_once}
     jobs = [CollectiveJob(lowered.runs(), np.arange(members)[None], 8.0 * elements, item_bytes=8, **special)]
     result = simulate_collective(jobs, *star(members), shards="exact")
     assert result.ends == pytest.approx(ends, rel=EXACT)

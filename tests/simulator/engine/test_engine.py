@@ -384,5 +384,5 @@ def test_who_waits_can_be_asked_for(env, engine):
     engine.begin(first, sends, lambda: None)
     engine.begin(second, receives, lambda: None)
     env.run()
-    assert engine.stream_progress(first) == (1, 0, True, False)
-    assert engine.stream_progress(second) == (0, 0, False, False)
+    assert engine.awaited_transfers(first) == [(1, 0, True, False)]
+    assert engine.awaited_transfers(second) == []

@@ -17,7 +17,7 @@ from quadrille.simulator.simulate import Limits
 from tests.support.quadrille import called
 
 SIMULATE = ["simulate", "--matmul", "256,256,256", "--grid", "z=4,x=4", "--machine", "h100-superpod"]
-TRAINING = [*SIMULATE, "--passes", "training"]
+TRAINING = [*SIMULATE, "--passes", "training", "--collectives", "own"]
 
 
 def predicted(capsys, tmp_path, *words):
@@ -96,6 +96,7 @@ def test_a_fault_that_cuts_the_network_in_two_is_status_2(capsys, tmp_path):
 
 def test_a_trace_and_a_timeline_show_the_ranks_that_were_asked_for(capsys, tmp_path):
     words = ["simulate", "--matmul", "256,256,256", "--grid", "z=32,x=4", "--machine", "h100-superpod"]
+    words += ["--collectives", "own"]
     files = ["--trace", tmp_path / "t.json", "--timeline", tmp_path / "l.json", "--json", tmp_path / "r.json"]
     assert called(capsys, *words, *files, "--ranks", "0-7,12").status == 0
     asked = {*range(8), 12}
