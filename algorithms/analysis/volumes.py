@@ -189,6 +189,15 @@ def flops(schedule: Schedule, coordinates: Coordinates) -> int:
     return _flops(_OpCounts(schedule, Choices()), coordinates)
 
 
+def total_flops(schedule: Schedule, choices: Choices) -> int:
+    """Returns the flop of the products of all ranks, from one representative of each class of ranks."""
+    counts = _OpCounts(schedule, choices)
+    return sum(
+        representative.count * _flops(counts, representative.coordinates)
+        for representative in equivalent_ranks(schedule, choices)
+    )
+
+
 def _flops(counts: _OpCounts, coordinates: Coordinates) -> int:
     return sum(
         counts.flops.of(instance.op, instance.coordinates) * instance.count for instance in counts.walks.of(coordinates)
