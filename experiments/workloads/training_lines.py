@@ -126,9 +126,20 @@ def training_lines(record: Record) -> Iterator[str]:
 def memory_warning(record: Record) -> Iterator[str]:
     """The line that says that a training step does not fit in the memory of a device; no line if it fits."""
     if record.seconds_per_iteration is not UNSET and record.fits is False:
+        from quadrille.experiments.workloads.memory_advice import MemoryOptions, memory_advice
+
         where = record.machine.name if record.machine is not None else "the machine"
-        size = format_bytes(sum((record.memory_bytes_by_kind or {}).values()))
+        kinds, options, gpt = record.memory_bytes_by_kind or {}, record.options, record.workload.gpt
+        size = format_bytes(sum(kinds.values()))
         yield f"DOES NOT FIT: a device of {where} has less memory than {size}"
+        memory_options = MemoryOptions(
+            sequence=gpt.sequence if gpt is not None else 0,
+            recompute="none" if options.recompute is UNSET else options.recompute,
+            attention="fused" if options.attention is UNSET else options.attention,
+            zero=options.zero or 0,
+            wide_gradients=options.gradient_bytes == 4 and record.dtype in ("float16", "bfloat16"),
+        )
+        yield memory_advice(kinds, memory_options)
 
 
 def _critical_path(path: tuple[PathSegment, ...]) -> str:

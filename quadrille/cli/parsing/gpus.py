@@ -89,6 +89,8 @@ def _finder(flags: MatmulFlags, gpus: int, machine: str) -> str:
     where = f"--gpus {gpus} --machine {machine or 'NAME'}"
     model, stack, batch = (getattr(flags, name, "") for name in ("gpt", "mlp", "batch"))
     if model:
+        sequence = getattr(flags, "sequence", "")
+        model += f" --sequence {sequence}" if sequence else ""
         return f"quadrille rank --gpt {model} --batch {batch or 'N'} {where}"
     if stack:
         return f"quadrille sweep --mlp {stack} --batch {batch or 'N'} {where} --vary 'grid=data={FOLLOWS};x={FOLLOWS}'"
