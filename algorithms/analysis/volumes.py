@@ -132,7 +132,7 @@ class _OpCounts:
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule, self._choices = schedule, choices
-        self.walks = FoldedWalks(schedule, choices)
+        self.walks = schedule.cached(FoldedWalks, choices)
         self.amounts = PerKind(schedule, self._amount)
         self.flops = PerKind(schedule, lambda op, coordinates: _product_flops(op, schedule, coordinates))
 
