@@ -19,7 +19,7 @@ class Gpu:
     """One GPU, or one of the two dies (GCDs) of an MI250X, with its peaks and memory.
 
     >>> A100_40GB.peak_flops_per_second["bfloat16"], A100_40GB.memory_bytes
-    (312000000000000.0, 42412802048)
+    (312000000000000.0, 42412802048.0)
     """
 
     name: str
@@ -163,7 +163,7 @@ REPORTED = {
 def _reported(name: str) -> tuple[float, str]:
     """Memory of a GPU as a program sees it [B], with its source."""
     size, source = REPORTED[name]
-    return round(size * GIB), f"{size:.2f} GiB: {source}"
+    return float(round(size * GIB)), f"{size:.2f} GiB: {source}"
 
 
 V100_16GB = _gpu("V100 SXM2 16 GB", "volta", V100_PEAKS, (900e9, V100), _reported("V100 16 GB"))

@@ -54,17 +54,9 @@ def parse_question(flags: CollectiveFlags, gpu_count: int, options: SimulationOp
         )
     concurrent = cast(ConcurrentGroups, one_of(flags.concurrent, "concurrent", get_args(ConcurrentGroups)))
     dtype = find_dtype(flags.dtype) if flags.dtype else None
-    size = _size(flags.bytes, kind)
-    if dtype and (rest := size % ITEM_BYTES[dtype]):
-        item = ITEM_BYTES[dtype]
-        accepted = [str(near) for near in (size - rest, size - rest + item) if near]
-        raise InputError(
-            f"--bytes {flags.bytes}: {size} bytes are no whole number of {dtype} elements of {item} bytes: "
-            f"{' or '.join(accepted)} bytes are accepted"
-        )
     return CollectiveQuestion(
         kind=kind,
-        bytes=size,
+        bytes=_size(flags.bytes, kind),
         gpus=gpus,
         group=whole_number(flags.group, "--group") if flags.group else _largest_group(gpus, stride, concurrent),
         stride=stride,
