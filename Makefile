@@ -37,7 +37,7 @@ WITH_CUPY = cuda=$$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*
 	fi;
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check docs docs-outputs fuzz fuzz-files bench bench-simulator bench-runtime bench-gpu test-gpu gpu-wheels gpu-all \
+.PHONY: help setup run test check docs docs-outputs fuzz fuzz-files crashes kills bench bench-simulator bench-runtime bench-gpu test-gpu gpu-wheels gpu-all \
 	studies wheel clean
 
 help: ## list the targets
@@ -95,6 +95,12 @@ fuzz: $(INSTALLED) ## the tests of drawn cases, with cases drawn anew; SEED=N dr
 
 fuzz-files: $(INSTALLED) ## random files of every reader and random flags, for ten minutes; ARGS="--seconds 60 --seed 5" limits and repeats
 	"$(VENV_PYTHON)" -m tests.fuzzing --seconds 600 $(ARGS)
+
+crashes: $(INSTALLED) ## kill every writer at each of its calls to the file system, several ranks included (ten minutes)
+	"$(VENV_PYTHON)" -m tests.support.crash_trials $(ARGS)
+
+kills: $(INSTALLED) ## stop or kill a process of a launch at random, 200 times (ten minutes); ARGS="--seed 5 --draws 20" repeats
+	"$(VENV_PYTHON)" -m tests.support.process_trials $(ARGS)
 
 bench: $(INSTALLED) ## the figures that the project must reach, in one table
 	@"$(QUADRILLE)" bench $(ARGS)

@@ -68,11 +68,16 @@ def provenance(command: Sequence[str], **more: str) -> Provenance:
     return Provenance(text, datetime.now(UTC).isoformat(timespec="seconds"), socket.gethostname(), names)
 
 
-def versions() -> dict[str, str]:
-    """Returns the versions of Python, Quadrille and the installed packages it uses, without importing them."""
+def versions(root: Path = ROOT) -> dict[str, str]:
+    """Returns the versions of Python, Quadrille and the installed packages it uses, without importing them.
+
+    Parameters
+    ----------
+    root : folder that contains the packages of Quadrille; in a checkout, the root of the repository
+    """
     from importlib import metadata  # costs 20 ms, and only files need it
 
-    installed = {"python": ".".join(map(str, sys.version_info[:3])), **_own_version()}
+    installed = {"python": ".".join(map(str, sys.version_info[:3])), **_own_version(root)}
     for name in PACKAGES:
         try:
             installed[name] = metadata.version(name)
@@ -81,20 +86,20 @@ def versions() -> dict[str, str]:
     return installed
 
 
-def _own_version() -> dict[str, str]:
+def _own_version(root: Path) -> dict[str, str]:
     """Returns the version of Quadrille and, in a git checkout, the commit."""
-    version = own_version()
-    commit = _commit(ROOT / ".git")
+    version = own_version(root)
+    commit = _commit(root / ".git")
     return {
-        name: text for name, text in (("quadrille", version), ("commit", commit and commit + _changed(ROOT))) if text
+        name: text for name, text in (("quadrille", version), ("commit", commit and commit + _changed(root))) if text
     }
 
 
-def own_version() -> str:
+def own_version(root: Path = ROOT) -> str:
     """Version of the checkout that this process runs from, else of the installed distribution; may be empty."""
     from importlib import metadata
 
-    settings = ROOT / "pyproject.toml"
+    settings = root / "pyproject.toml"
     if settings.is_file():
         return str(tomllib.loads(settings.read_text(encoding="utf-8")).get("project", {}).get("version", ""))
     try:

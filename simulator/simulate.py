@@ -48,12 +48,10 @@ from quadrille.topologies.machines.machine import Machine
 if TYPE_CHECKING:
     from quadrille.simulator.loops.restore import PeriodWindow
 
-__all__ = ["Prediction", "Shortcuts", "Simulator", "simulate"]
+__all__ = ["Limits", "Prediction", "Shortcuts", "Simulator", "simulate"]
 
 MAX_RANKS_EXPANDED = 64
 """Largest number of ranks of a timeline that contains every rank and iteration; else it has the simulated ranks."""
-MAX_SPANS_EXPANDED = 100_000
-"""Largest number of spans of such a timeline; at 20 us a span, more would take longer than the simulation."""
 LINKS_LISTED = 20
 """Number of links in a prediction, the most used ones."""
 SAMPLED_RANKS = 4
@@ -64,13 +62,6 @@ NCCL_ONLY = "NCCL's model knows collectives, not the steps of ranks"
 COLLECTIVE_REQUESTED = "collective granularity was asked for"
 COMPILED_FROM_SECONDS = 0.3
 """Expected wall time from which kernels are compiled at once; loading compiled kernels takes 0.4 s [s]."""
-LONG_SECONDS = 20.0
-"""Longest expected wall time of an exact simulation that `auto` starts [s].
-
-With `auto`, NCCL's collectives, whose steps are unknown, are never simulated exactly if bounds are supported.
-"""
-MAX_WALL_SECONDS = LONG_SECONDS
-"""Wall time after which `auto` gives up an exact simulation, if bounds are supported [s]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +85,28 @@ class Shortcuts:
 ALL_SHORTCUTS = Shortcuts()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits of the wall time and the size of a simulation.
+
+    With `auto`, NCCL's collectives, whose steps are unknown, are never simulated exactly if bounds are supported.
+
+    Parameters
+    ----------
+    long_seconds : longest expected wall time of an exact simulation that `auto` starts [s]
+    wall_seconds : wall time after which `auto` gives up an exact simulation, if bounds are supported [s]
+    expanded_spans : largest number of spans of a timeline that contains every rank and iteration; at 20 us a span,
+        more would take longer than the simulation
+    """
+
+    long_seconds: float = 20.0
+    wall_seconds: float = 20.0
+    expanded_spans: int = 100_000
+
+
+LIMITS = Limits()
+
+
 def simulate(
     schedule: Schedule,
     machine: Machine,
@@ -103,6 +116,7 @@ def simulate(
     placement: str = "packed",
     shortcuts: Shortcuts = ALL_SHORTCUTS,
     granularity: AskedGranularity = "exact",
+    limits: Limits | None = None,
 ) -> Prediction:
     """Predict a schedule on a machine.
 
@@ -113,6 +127,7 @@ def simulate(
     threads : BLAS threads of each rank, by default its share of the host's cores
     placement : rule of the rank placement, see `endpoints_by_rule`
     granularity : `collective` if bounds of the makespan suffice because an exact simulation would take too long
+    limits : limits of the wall time and the size of the simulation, by default `LIMITS`
 
     Raises
     ------
@@ -128,6 +143,7 @@ def simulate(
         placement=placement,
         shortcuts=shortcuts,
         granularity=granularity,
+        limits=limits,
     )
     return simulation.run()
 
@@ -146,10 +162,12 @@ class Simulator:
         shortcuts: Shortcuts,
         granularity: AskedGranularity = "exact",
         rank_placement: RankPlacement | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self._schedule, self._machine, self._choices, self._threads = schedule, machine, choices, threads
         self._placement = rank_placement or place_ranks(machine, schedule.grid.size, placement, schedule.grid)
         self._shortcuts, self._requested = shortcuts, granularity
+        self.limits = limits or LIMITS
         self._budget_message = ""
 
     @cached_property
@@ -226,7 +244,7 @@ class Simulator:
             return self._requested
         if self._choices.implementation == "nccl":
             return "collective" if self._bounds_supported else "exact"
-        too_long = self.expected_wall_seconds > LONG_SECONDS
+        too_long = self.expected_wall_seconds > self.limits.long_seconds
         return "collective" if too_long and self._bounds_supported else "exact"
 
     @cached_property
@@ -277,7 +295,7 @@ class Simulator:
     def _run_exact(self) -> Prediction:
         """Simulate exactly; a range that turned out not to be periodic is simulated completely in another attempt."""
         whole: set[Iteration] = set()
-        most = MAX_WALL_SECONDS if self._requested == "auto" and self._bounds_supported else inf
+        most = self.limits.wall_seconds if self._requested == "auto" and self._bounds_supported else inf
         long = self.expected_wall_seconds > COMPILED_FROM_SECONDS
         while True:
             detector = self._detector(whole)
@@ -328,7 +346,8 @@ class Simulator:
         shortened = [
             iterations for iterations in self._iteration_ranges if (iterations.loop, iterations.first) not in whole
         ]
-        patient = self._requested != "auto" or self._complete_wall_seconds <= LONG_SECONDS or not self._bounds_supported
+        short = self._complete_wall_seconds <= self.limits.long_seconds
+        patient = self._requested != "auto" or short or not self._bounds_supported
         return PeriodDetector(shortened, ranks_with, patient=patient)
 
     @cached_property
@@ -344,7 +363,7 @@ class Simulator:
         times = timeline.op_times()
         parts = mean_parts(times, timeline.ranks, sums)
         span_count = sum(weight * self._ranks.count(rank) for (rank, *_), weight in weights.items())
-        is_small = timeline.ranks <= MAX_RANKS_EXPANDED and span_count <= MAX_SPANS_EXPANDED
+        is_small = timeline.ranks <= MAX_RANKS_EXPANDED and span_count <= self.limits.expanded_spans
         return Prediction(
             timeline.expanded(self._schedule.grid) if is_small else timeline,
             parts,

@@ -87,7 +87,7 @@ class FamilyArguments:
     Parameters
     ----------
     needed, optional : names of the arguments without and with a default
-    described : docstring of the builder
+    described : docstring of the builder, without its examples and errors
     """
 
     needed: tuple[str, ...]
@@ -107,9 +107,14 @@ def families() -> dict[str, FamilyArguments]:
 def _arguments_of(builder: Callable[..., Network]) -> FamilyArguments:
     parameters = signature(builder).parameters.values()
     needed = tuple(parameter.name for parameter in parameters if parameter.default is Parameter.empty)
-    return FamilyArguments(
-        needed, tuple(parameter.name for parameter in parameters if parameter.name not in needed), getdoc(builder) or ""
-    )
+    optional = tuple(parameter.name for parameter in parameters if parameter.name not in needed)
+    return FamilyArguments(needed, optional, _help_text(getdoc(builder) or ""))
+
+
+def _help_text(docstring: str) -> str:
+    """A docstring as help for a user: without doctests and errors, and `Arguments:` as heading of the parameters."""
+    paragraphs = (part for part in docstring.split("\n\n") if not part.startswith((">>>", "Raises\n---")))
+    return "\n\n".join(re.sub(r"^Parameters\n-+$", "Arguments:", part, flags=re.MULTILINE) for part in paragraphs)
 
 
 def with_stand_ins(

@@ -7,8 +7,10 @@ from quadrille.algorithms.units import LARGEST_RATE, LEAST_RATE, LONGEST_SECONDS
 
 MAX_COUNT = 1 << 60
 """Largest count that an argument may have."""
-MAX_NODES = 1 << 21
-"""Largest number of nodes of a network; it may have four times as many links."""
+MAX_NODES = 1 << 20
+"""Largest number of nodes of a network."""
+MAX_LINKS = 1 << 21
+"""Largest number of links of a network, counted per direction: a network is built and shown in five seconds."""
 
 
 def check_counts(family: str, **counts: int) -> None:
@@ -46,13 +48,13 @@ def check_cable(family: str, bandwidth: float, latency: float, *, prefix: str = 
 
 
 def check_size(family: str, nodes: int, links: int) -> None:
-    """Check, before anything is built, that a network fits into the memory of a laptop.
+    """Check, before anything is built, that a network has at most `MAX_NODES` nodes and `MAX_LINKS` links.
 
     Raises
     ------
     InputError : naming both numbers and what is accepted
     """
-    if nodes > MAX_NODES or links > 4 * MAX_NODES:
+    if nodes > MAX_NODES or links > MAX_LINKS:
         raise InputError(
-            f"{family}: {nodes} nodes and {links} links are too many; at most {MAX_NODES} and {4 * MAX_NODES} are built"
+            f"{family}: {nodes} nodes and {links} links are too many; at most {MAX_NODES} and {MAX_LINKS} are built"
         )

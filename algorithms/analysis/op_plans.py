@@ -25,9 +25,7 @@ from quadrille.algorithms.schedule.schedule import Schedule
 
 Result = TypeVar("Result")
 MOST_KINDS = 1 << 12
-"""Largest number of kinds of coordinates for which an op's plans are cached."""
-MOST_STEPS = 1 << 18
-"""Largest number of cached steps, about 30 MB; the steps of further plans are computed when they are needed."""
+MOST_STEPS = 1 << 18  # about 30 MB
 
 
 class PlanStep(NamedTuple):
@@ -126,16 +124,21 @@ class OpPlans:
     ----------
     schedule : the schedule
     choices : implementation and algorithms of its collectives
+    most_kinds : largest number of kinds of coordinates for which an op's plans are cached
+    most_steps : largest number of cached steps; the steps of further plans are computed when they are needed
     """
 
-    def __init__(self, schedule: Schedule, choices: Choices) -> None:
+    def __init__(
+        self, schedule: Schedule, choices: Choices, *, most_kinds: int = MOST_KINDS, most_steps: int = MOST_STEPS
+    ) -> None:
         self._schedule = schedule
         self._choices = choices
+        self._most_steps = most_steps
         self.kind = schedule.cached(OpKinds).of
         self._cached_steps = 0
         self._equal_steps: dict[PlanStep, PlanStep] = {}
-        self._communication: Memo[CommPlan] = Memo(self._plan)
-        self._local: Memo[LocalSizes] = Memo(self._sizes)
+        self._communication: Memo[CommPlan] = Memo(self._plan, most_kinds)
+        self._local: Memo[LocalSizes] = Memo(self._sizes, most_kinds)
 
     def communication(self, op: CommunicationOp, coordinates: Coordinates) -> CommPlan:
         """The plan of a communication op on the rank at these coordinates."""
@@ -149,7 +152,7 @@ class OpPlans:
         op_traffic = traffic(op, self._schedule, coordinates, self._choices)
         copied = local_copies(op, self._schedule, coordinates, op_traffic)
         count = 0 if op_traffic is None else op_traffic.lowered.steps
-        if self._cached_steps + count > MOST_STEPS:
+        if self._cached_steps + count > self._most_steps:
             return CommPlan(op_traffic, copied, None, channel_name(op, op_traffic))
         self._cached_steps += count
         steps = () if op_traffic is None else plan_steps(op_traffic)
@@ -185,22 +188,24 @@ def channel_name(op: CommunicationOp, op_traffic: Traffic | None) -> str:
 
 
 class Memo(Generic[Result]):
-    """A cache of results by op and kind of coordinates; an op's results are dropped at `MOST_KINDS` results.
+    """A cache of results by op and kind of coordinates.
 
     Parameters
     ----------
     compute : function of an op and coordinates, with equal results for all coordinates of a kind
+    most_kinds : number of results of an op at which they are dropped
     """
 
-    def __init__(self, compute: Callable[..., Result]) -> None:
+    def __init__(self, compute: Callable[..., Result], most_kinds: int) -> None:
         self._compute = compute
+        self._most_kinds = most_kinds
         self._results: dict[int, dict[Kind, Result]] = {}
 
     def get(self, op: Op, kind: Kind, coordinates: Coordinates) -> Result:
         """The result for the op at these coordinates, which are of this kind."""
         by_kind = self._results.setdefault(id(op), {})
         if kind not in by_kind:
-            if len(by_kind) >= MOST_KINDS:
+            if len(by_kind) >= self._most_kinds:
                 by_kind.clear()
             by_kind[kind] = self._compute(op, coordinates)
         return by_kind[kind]

@@ -5,7 +5,8 @@ the folder, or plant a link or a file under a name that can be guessed. Therefor
 
 - a symbolic link is followed only if this user or root owns it (`target_of`); every other link is refused;
 - a folder is opened component by component without following links, and files are named relative to its handle;
-- a hidden file is created exclusively, under a random name, with the mode of the file that it replaces;
+- a hidden file is created exclusively, under a random name, with the mode of the file that it replaces; if another user
+  owns that file, the umask holds too, so that nobody can have this user make a file that everybody can write;
 - a hidden file's name holds its writer, a process. The next writer of the target removes hidden files of processes
   that were killed, if they belong to this user.
 
@@ -125,9 +126,11 @@ class HiddenFile:
         mode : permissions, whatever the umask; by default those of the target, or of any new file
         """
         with open_folder(self.target.parent) as folder:
-            mode = _mode_of(self.target.name, folder) if mode is None else mode
+            created = 0o666
+            if mode is None:
+                mode, created = _mode_of(self.target.name, folder)
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK
-            handle = os.open(self.path.name, flags, 0o666 if mode is None else mode & 0o600, dir_fd=folder)
+            handle = os.open(self.path.name, flags, created if mode is None else mode & 0o600, dir_fd=folder)
             if mode is not None:
                 os.fchmod(handle, mode)
         return handle
@@ -290,12 +293,17 @@ def _names_in(folder: int) -> list[str]:
         os.close(handle)
 
 
-def _mode_of(name: str, folder: int) -> int | None:
-    """The permissions of a file in a folder; None if it is not there."""
+def _mode_of(name: str, folder: int) -> tuple[int | None, int]:
+    """The permissions that replace those of a file in a folder, and the permissions that the umask limits.
+
+    The first is None if the file is not there or another user owns it.
+    """
     try:
-        return stat.S_IMODE(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
-        return None
+        return None, 0o666
+    permissions = status.st_mode & 0o777
+    return (permissions, 0o666) if status.st_uid == os.geteuid() else (None, permissions & 0o666)
 
 
 def _is_abandoned(token: str) -> bool:

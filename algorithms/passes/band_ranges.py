@@ -54,14 +54,16 @@ class BandedOps:
     ----------
     schedule : the schedule without bands
     count : number of bands of each tensor
+    least_rows : least mean rows of a band for accumulation by band, by default `LEAST_ACCUMULATED_ROWS`
 
     Attributes
     ----------
     tensors : the tensors of the schedule, and those of the bands that were declared so far
     """
 
-    def __init__(self, schedule: Schedule, count: int) -> None:
+    def __init__(self, schedule: Schedule, count: int, *, least_rows: int | None = None) -> None:
         self._schedule, self.count = schedule, count
+        self._least_rows = LEAST_ACCUMULATED_ROWS if least_rows is None else least_rows
         self._last_rank = schedule.coordinates(schedule.grid.size - 1)
         self._views = schedule.cached(views)
         self.tensors = dict(schedule.tensors)
@@ -150,7 +152,7 @@ class BandedOps:
     def _may_accumulate_by_band(self, product: Gemm) -> bool:
         """Whether dW may be accumulated by band: rounding is small and additions are cheap."""
         rounds_little = self._schedule.item_bytes(product.c) >= LEAST_ACCUMULATED_BYTES
-        return rounds_little and self._fewest_rows(product.a) >= LEAST_ACCUMULATED_ROWS * self.count
+        return rounds_little and self._fewest_rows(product.a) >= self._least_rows * self.count
 
     def _has_enough_rows(self, name: str, keeps_units: bool) -> bool:
         """Whether every rank has at least as many rows, or whole units of rows, as there are bands."""

@@ -31,13 +31,14 @@ from quadrille.algorithms.schedule.program import Program, Repeat, in_sequence
 from quadrille.algorithms.schedule.schedule import Schedule
 
 
-def in_bands(schedule: Schedule, count: int) -> Schedule:
+def in_bands(schedule: Schedule, count: int, *, least_rows: int | None = None) -> Schedule:
     """Returns the schedule with products, the all-reduces that follow them, and dependent row-wise ops in bands.
 
     Parameters
     ----------
     schedule : schedule without bands
     count : number of bands; 1 leaves the schedule as it is
+    least_rows : least mean rows of a band for which dW is accumulated by band, by default `LEAST_ACCUMULATED_ROWS`
 
     Raises
     ------
@@ -47,7 +48,7 @@ def in_bands(schedule: Schedule, count: int) -> Schedule:
         raise InputError(f"bands {count}: a whole number from 1 is accepted")
     if count == 1:
         return schedule
-    bands = BandedOps(schedule, count)
+    bands = BandedOps(schedule, count, least_rows=least_rows)
     changed = schedule.with_program(lambda program: in_sequence(_cut(without_edges(program), bands)))
     return replace(changed, tensors=bands.tensors)
 

@@ -26,9 +26,9 @@ from quadrille.experiments.laboratory.topology_plan import (
 )
 from quadrille.experiments.network.topology_show import find_topology
 from quadrille.runtime.host.console import remark
-from quadrille.runtime.laboratory import laboratory, namespaces, register
+from quadrille.runtime.laboratory import laboratory, namespaces
 from quadrille.runtime.laboratory.laboratory import Laboratory
-from quadrille.runtime.laboratory.register import LaboratoryRecord
+from quadrille.runtime.laboratory.register import MACHINE_REGISTER, LaboratoryRecord, Register, check_name
 from quadrille.runtime.launching.supervise import signals_as_interrupts
 from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.build import FAMILIES, build, parse_topology, with_stand_ins
@@ -71,7 +71,7 @@ class LaboratoryList(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     provenance: Provenance
 
 
-def bring_up(topology: str, *, rate: str, routing: str, name: str) -> None:
+def bring_up(topology: str, *, rate: str, routing: str, name: str, register: Register = MACHINE_REGISTER) -> None:
     """Starts a laboratory that stays until it is taken down, and prints its hosts.
 
     Parameters
@@ -80,10 +80,11 @@ def bring_up(topology: str, *, rate: str, routing: str, name: str) -> None:
     rate : rate of the hosts' links, as `200mbit`; empty for the rates of the topology
     routing : routing rule; empty for the rule of the machine file, or `shortest`
     name : name of the laboratory
+    register : register in which the laboratory is entered
     """
-    laboratory_to_start = parse_laboratory(topology, rate, routing, register.check_name(name))
+    laboratory_to_start = parse_laboratory(topology, rate, routing, check_name(name))
     with signals_as_interrupts():
-        entry = laboratory.up(laboratory_to_start)
+        entry = laboratory.up(laboratory_to_start, register)
     print("\n".join(_laboratory_lines(entry)))
 
 
@@ -122,17 +123,18 @@ def take_down(name: str) -> None:
     if laboratory.down(name):
         print(f"laboratory {name} is down")
         return
-    others = [entry.name for entry in register.every()]
+    others = [entry.name for entry in MACHINE_REGISTER.every()]
     print(f"laboratory {name} was not up" + (f"; {', '.join(others)} may be taken down" if others else ""))
 
 
-def show_laboratories(*, json: str, command: Sequence[str]) -> None:
-    """Prints all laboratories of this machine, or writes them as JSON.
+def show_laboratories(*, json: str, command: Sequence[str], register: Register = MACHINE_REGISTER) -> None:
+    """Prints all laboratories of a register, or writes them as JSON.
 
     Parameters
     ----------
     json : file for the JSON output, `-` for stdout; nothing else is printed then
     command : words of the command line, for provenance
+    register : register that is listed; the machine's if not given
     """
     entries = list(register.every())
     if json:
@@ -153,10 +155,9 @@ def parse_laboratory(topology: str, rate: str = "", routing: str = "", name: str
 
     Raises
     ------
-    InputError : no permission to create namespaces, or an invalid topology, rate, routing rule or name
+    InputError : invalid topology, rate, routing rule or name, or no permission to create namespaces
     """
-    namespaces.check_allowed()
-    name = register.check_name(name or f"run{os.getpid()}")
+    name = check_name(name or f"run{os.getpid()}")
     machine = find_machine(topology) if topology.endswith(".toml") else None
     rule = parse_routing(routing or (machine.routing if machine is not None else "shortest"), SINGLE_PATH_RULES)
     net, factor = _network(topology, machine), 1.0
@@ -166,8 +167,9 @@ def parse_laboratory(topology: str, rate: str = "", routing: str = "", name: str
         net = scaled_network(net, parse_rate(rate))
     elif machine is None:
         _check_rates_given(topology)
-    _remark_ignored_latencies(topology)
     plan = namespace_plan(net, rule)
+    namespaces.check_allowed()
+    _remark_ignored_latencies(topology)
     working = np.flatnonzero(~net.failed)
     rates = dict(zip(net.link_names(working), net.bandwidths[working].tolist(), strict=True))
     topology_with_rates = _topology_with_rates(topology if machine is None else _topology_text(machine), factor)

@@ -13,10 +13,11 @@ import numpy as np
 from quadrille.algorithms.errors import InputError
 from quadrille.experiments.calibrate.topology_option import network_without_speeds, parse_topology_option
 from quadrille.runtime.host.world import LABORATORY
-from quadrille.runtime.laboratory import laboratory, register
+from quadrille.runtime.laboratory import laboratory
 from quadrille.runtime.laboratory.namespace_plan import HOST_INTERFACE
-from quadrille.runtime.laboratory.register import LaboratoryRecord
+from quadrille.runtime.laboratory.register import MACHINE_REGISTER, LaboratoryRecord, Register
 from quadrille.runtime.launching.environment import THREAD_VARIABLES, usable_cores
+from quadrille.runtime.launching.hang_detection import DEFAULT_LIMITS, TimeLimits
 from quadrille.runtime.launching.launch import PROGRAM, launch, raise_for_status
 from quadrille.runtime.launching.mpirun import Mpi, loaded_mpi
 from quadrille.simulator.machine.placement import spread_evenly
@@ -36,6 +37,7 @@ def launch_in_laboratory(
     launcher_options: Sequence[str] = (),
     *,
     program: Sequence[str] | None = PROGRAM,
+    limits: TimeLimits = DEFAULT_LIMITS,
 ) -> int:
     """Runs a command on ranks that are spread evenly over the hosts, in order, and returns its exit status.
 
@@ -46,6 +48,7 @@ def launch_in_laboratory(
     command : words of a Quadrille command, or of a program
     launcher_options : further options of mpirun
     program : Python arguments that select what a rank runs; None if the command is a program of its own
+    limits : times after which a launch without progress is ended
 
     Raises
     ------
@@ -65,6 +68,7 @@ def launch_in_laboratory(
         environment=environment,
         program=program,
         diagnose_network=lambda: laboratory.links_down(entry),
+        limits=limits,
         starter=[sys.executable, *ENTER, first],
     )
 
@@ -130,8 +134,10 @@ def _check_links(entry: LaboratoryRecord, topology: str) -> None:
         )
 
 
-def _mpirun_options(entry: LaboratoryRecord, ranks: int, library: Mpi) -> list[str]:
-    """The mpirun options."""
+def _mpirun_options(
+    entry: LaboratoryRecord, ranks: int, library: Mpi, register: Register = MACHINE_REGISTER
+) -> list[str]:
+    """The mpirun options; one of them is a script beside the laboratory's entry in the register."""
     agent = register.write_agent(entry.name, [sys.executable, *ENTER, "--agent"])
     ranks_by_host = _ranks_by_host(ranks, len(entry.addresses))
     hosts_and_slots = ",".join(

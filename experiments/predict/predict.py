@@ -248,12 +248,10 @@ def predict_prepared(
 
 def _announce(simulation: "Simulator", experiment: "Experiment") -> None:
     """Announces a long simulation and its reason on stderr."""
-    from quadrille.simulator.simulate import LONG_SECONDS
-
     if simulation.granularity == "collective":
         return
     seconds, ranks = simulation.expected_wall_seconds, experiment.grid.size
-    if seconds < LONG_SECONDS:
+    if seconds < simulation.limits.long_seconds:
         return
     reason_text = f" ({simulation.not_folded_reason})" if simulation.not_folded_reason else ""
     remark(

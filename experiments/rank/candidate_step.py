@@ -29,10 +29,10 @@ def simulated_step(question: RankQuestion, grid: Grid) -> TrainingStep:
     return simulate_step(question.experiment(grid), question.machine, granularity=granularity, depths=depths)
 
 
-def granularity_of(question: RankQuestion) -> Granularity:
+def granularity_of(question: RankQuestion, many_gpus: int = MANY_GPUS) -> Granularity:
     """The granularity at which the grids of a question are simulated."""
     if question.granularity != "auto":
         return question.granularity
     if question.training.execution.choices.implementation == "nccl" or not question.training.execution.overlaps:
         return "collective"
-    return "exact" if question.gpus <= MANY_GPUS else "collective"
+    return "exact" if question.gpus <= many_gpus else "collective"

@@ -1,17 +1,21 @@
 """`quadrille sweep`: an answer at each of many points, as a table, JSON, CSV and a figure.
 
 An impossible point is a row with the reason.  Points are answered one after another, or by
-several processes.  If a sweep ends early (Ctrl-C, or an internal error), the CSV and the
-JSON are written first: they have a row for every point, and points that were not reached
-have a reason that says so.
+several processes, which end with the main process.  If a sweep ends early (Ctrl-C, TERM, HUP,
+or an internal error), the CSV and the JSON are written first: they have a row for every point,
+and points that were not reached have a reason that says so.  The files are also written while
+the sweep runs, so a sweep that is killed keeps its answers (`SavedAnswers`).
 """
 
+import signal
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from quadrille.algorithms.errors import InputError, RunError
+from quadrille.algorithms.errors import InputError, QuadrilleError, RunError
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.output.destinations import Destinations
@@ -22,10 +26,16 @@ from quadrille.experiments.sweep.sweep_report import reason_lines, sweep_table, 
 from quadrille.experiments.sweep.sweep_result import Sweep, SweepAnswer, sweep_rows
 from quadrille.experiments.sweep.varied_key import VariedKey
 from quadrille.runtime.host.console import remark_all
+from quadrille.runtime.host.processes import end_with_parent
+from quadrille.runtime.launching.supervise import signals_as_interrupts
 
 Point = TypeVar("Point")
 NOT_REACHED = SweepAnswer(reason="not reached: the sweep was interrupted")
 MOST_REMARKS = 8
+SAVE_SECONDS = 1.0
+"""Shortest time between two writes of the answers so far [s]."""
+SAVE_SHARE = 0.05
+"""Largest share of the time that writing the answers so far takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +80,20 @@ def sweep(
     """
     to = destinations or Destinations()
     answers = [NOT_REACHED] * len(points)
-    try:
-        points_to_answer = [point for _, point in points]
-        for number, answer in show_progress(
-            answer_points(points_to_answer, question, jobs), len(points), quiet=to.quiet
-        ):
-            answers[number] = answer
-    except BaseException:
+
+    def write_answers(files: Destinations) -> None:
         if any(answer.seconds is not None for answer in answers):
-            write_files(_sweep_result(points, description, answers), to.json, to.csv)
+            write_files(_sweep_result(points, description, answers), files.json, files.csv)
+
+    saved = SavedAnswers(to, write_answers)
+    try:
+        answers_in_any_order = answer_points([point for _, point in points], question, jobs)
+        with signals_as_interrupts(), closing(answers_in_any_order):
+            for number, answer in show_progress(answers_in_any_order, len(points), quiet=to.quiet):
+                answers[number] = answer
+                saved.write_if_due()
+    except BaseException:
+        write_answers(to)
         raise
     predict_points = _sweep_result(points, description, answers)
     if predict_points.baseline is None:
@@ -96,10 +111,43 @@ def sweep(
     return predict_points
 
 
+class SavedAnswers:
+    """The files with the answers so far of a running sweep: a sweep that is killed keeps them.
+
+    A write follows an answer if `SAVE_SECONDS` have passed since the last write, and if writing takes no more than
+    `SAVE_SHARE` of the time. A write that fails is left out, because the last write of the sweep reports the reason.
+
+    Parameters
+    ----------
+    destinations : files of the sweep; pipes, devices and stdout get the whole sweep at the end only
+    write : function that writes the answers so far to such files
+    """
+
+    def __init__(self, destinations: Destinations, write: Callable[[Destinations], None]) -> None:
+        json, csv = (
+            "" if path == schema_files.STDOUT or schema_files.is_stream(path) else path
+            for path in (destinations.json, destinations.csv)
+        )
+        self._files, self._write = replace(destinations, json=json, csv=csv), write
+        self._next = time.monotonic() + SAVE_SECONDS
+
+    def write_if_due(self) -> None:
+        """Write the answers so far, unless the last write was too recent."""
+        begin = time.monotonic()
+        if begin < self._next or not (self._files.json or self._files.csv):
+            return
+        with suppress(QuadrilleError):
+            self._write(self._files)
+        end = time.monotonic()
+        self._next = end + max(SAVE_SECONDS, (end - begin) / SAVE_SHARE)
+
+
 def answer_points(
     points_to_answer: Sequence[Point], question: Callable[[Point], SweepAnswer], jobs: int = 1
-) -> Iterator[tuple[int, SweepAnswer]]:
+) -> Generator[tuple[int, SweepAnswer], None, None]:
     """The index and the answer of every point, in the order in which answers are ready.
+
+    Closing the generator ends the processes.
 
     Parameters
     ----------
@@ -118,7 +166,7 @@ def answer_points(
     from multiprocessing import active_children
 
     others = set(active_children())
-    pool = ProcessPoolExecutor(min(jobs, len(points_to_answer)), initializer=_ignore_interrupts)
+    pool = ProcessPoolExecutor(min(jobs, len(points_to_answer)), initializer=_end_with_main_process)
     try:
         numbers = {pool.submit(question, point): number for number, point in enumerate(points_to_answer)}
         for future in as_completed(numbers):
@@ -131,11 +179,12 @@ def answer_points(
             process.terminate()
 
 
-def _ignore_interrupts() -> None:
-    """Ignores Ctrl-C, which reaches every process of a terminal; the main process ends the other processes."""
-    import signal
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _end_with_main_process() -> None:
+    """Has this process end with the main one, and leaves Ctrl-C to that, as it reaches every process of a terminal."""
+    end_with_parent()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def show_progress(

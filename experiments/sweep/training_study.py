@@ -6,6 +6,7 @@ the answer in one paragraph.  All numbers of the answer come from the rows.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -34,6 +35,7 @@ from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow, swee
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.runtime.host.console import remark, remark_all
+from quadrille.runtime.launching.supervise import signals_as_interrupts
 from quadrille.topologies.find_machine import find_machine
 
 if TYPE_CHECKING:
@@ -148,12 +150,13 @@ def answer_study_points(
     question: Callable[[StudyPoint], SweepAnswer],
     options: StudyOptions,
 ) -> list[SweepAnswer]:
-    """The answers at all points of a study, in their order; after Ctrl-C the other points have `NOT_REACHED`."""
+    """The answers at all points of a study, in order; points not reached before Ctrl-C or TERM have `NOT_REACHED`."""
     answers = [NOT_REACHED] * len(points)
     try:
-        answers_in_any_order = answer_points([question_point for _, question_point in points], question, options.jobs)
-        for number, answer in show_progress(answers_in_any_order, len(points), quiet=options.quiet):
-            answers[number] = answer
+        answers_in_any_order = answer_points([study_point for _, study_point in points], question, options.jobs)
+        with signals_as_interrupts(), closing(answers_in_any_order):
+            for number, answer in show_progress(answers_in_any_order, len(points), quiet=options.quiet):
+                answers[number] = answer
     except KeyboardInterrupt:
         remark("interrupted; the answer is of the points that were reached")
     return answers

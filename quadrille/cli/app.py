@@ -14,9 +14,9 @@ app.panels = {
     "Look up": ("machines", "models", "topologies", "topology", "schema", "completion"),
     "Ask": ("study",),
 }
-study = Group("study", "Questions asked of the simulator and of this machine.")
-topology_group = Group("topology", "Networks: their links, their bisection bandwidth, their diameter.")
-laboratory_group = Group("lab", "A topology as a network of namespaces on this machine (Linux, root).")
+study = Group("study", "Run one of the studies that answer what-if questions.")
+topology_group = Group("topology", "Show the links, bisection bandwidth and diameter of a network.")
+laboratory_group = Group("lab", "Run ranks on an emulated network (Linux, root).")
 for group in (study, topology_group, laboratory_group):
     app.add_command(group)
 

@@ -99,6 +99,10 @@ def typed(context: click.Context, values: Iterable[str]) -> set[str]:
     return {name for name, source in sources.items() if source in explicit}
 
 
+WHOLE_SENTENCE = 1000
+"""Length in characters to which click cuts the first sentence of a help text: longer than any sentence."""
+
+
 class Command(click.Command):
     """A click command whose help text lists its flags in panels."""
 
@@ -238,13 +242,14 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands by panel."""
+        """Write the commands by panel, each with the whole first sentence of its help."""
         names = self.list_commands(ctx)
-        limit = formatter.width - 6 - max(map(len, names))
+        width = max(map(len, names))
         rows: dict[str, list[tuple[str, str]]] = {}
         for name in names:
             title = next((title for title, listed in self.panels.items() if name in listed), "Commands")
-            rows.setdefault(title, []).append((name, self.commands[name].get_short_help_str(limit)))
+            sentence = self.commands[name].get_short_help_str(limit=WHOLE_SENTENCE)
+            rows.setdefault(title, []).append((name.ljust(width), sentence))
         for title, commands in rows.items():
             with formatter.section(title):
                 formatter.write_dl(commands)

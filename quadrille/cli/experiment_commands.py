@@ -133,9 +133,7 @@ def detail_of(values: dict[str, Any]) -> "Detail":
     return "verdict" if values["quiet"] else "all" if values["verbose"] else "table"
 
 
-@app.command(
-    "run", text="Measure a multiplication or training steps: as one rank, or as many under launch, mpirun or srun."
-)
+@app.command("run", text="Measure a multiplication or training steps on MPI ranks.")
 @with_flags(*EXPERIMENT_AND_RUN)
 def run(context: click.Context, **values: Any) -> None:
     """Measure the experiment."""
@@ -267,7 +265,7 @@ SWEEP = flags_of(
 @app.command()
 @with_flags(FROM_FILE, EXPERIMENT, TRAINING, EXECUTION, SWEPT_COLLECTIVE, ON_MACHINE, SWEEP, NO_PROGRESS)
 def sweep(context: click.Context, **values: Any) -> None:
-    """Predict a multiplication, training steps or a collective for every combination of the values of some flags.
+    """Predict every combination of the values of some flags.
 
     As: quadrille sweep --collective all-reduce --group 16 --concurrent all --machine h100-superpod
     --vary bytes=1MiB,1GiB --vary gpus=64,256 --vary collectives=nccl,own:ring
@@ -288,7 +286,7 @@ def explain(
     record: Annotated[str, argument("FILE", "A record, or the JSON of collective or flows.")],
     json: Json = "",
 ) -> None:
-    """Explain where the time of a run goes: critical path, causes, and the links that fill."""
+    """Explain where the time goes: critical path, causes, links."""
     from quadrille.experiments.explain.explain import explain as explain_run
 
     explain_run(record, json=json, command=context.obj)
@@ -305,7 +303,7 @@ def operands(
     b: FileB = "",
     dc: FileDC = "",
 ) -> None:
-    """Write to files the operands that run generates from the same seed."""
+    """Write the operands that run generates from a seed to files."""
     from quadrille.cli.parsing.flags import MatmulFlags
     from quadrille.cli.parsing.matmul import parse_problem
     from quadrille.cli.parsing.numbers import one_of, whole_number

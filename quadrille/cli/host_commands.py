@@ -17,7 +17,7 @@ ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_int
 
 @app.command(context_settings=ANYTHING, usage="-n RANKS [LAUNCHER OPTIONS] COMMAND …")
 def launch(context: click.Context) -> int:
-    """Start RANKS ranks of a command (run, calibrate, rank) under the mpirun of the MPI that mpi4py loads.
+    """Start MPI ranks of a command (run, calibrate, rank).  The mpirun is that of the MPI that mpi4py loads.
 
     As in: quadrille launch -n 2 run --matmul 512,512,512 --grid z=2. What stands before the command goes to mpirun:
     launch -n 8 --hostfile hosts.txt run …
@@ -40,7 +40,7 @@ def calibrate(
     quick: Annotated[bool, switch("--quick", "Fewer points, for a first look.")] = False,
     blas: Blas = "numpy",
 ) -> None:
-    """Measure this machine by microbenchmarks, on all ranks of launch, and write its machine file."""
+    """Measure this machine, and write its machine file.  All ranks of launch take part."""
     if not out:
         raise InputError("out is missing: --out FILE.toml is needed, or --out - for stdout")
     from quadrille.experiments.calibrate.calibrate import calibrate as calibrate_machine
@@ -56,7 +56,7 @@ def bench(
     json: Json = "",
     no_tests: Annotated[bool, switch("--no-tests", "Leave out the wall time of the test suite.")] = False,
 ) -> None:
-    """Print the figures that the project must reach, measured here."""
+    """Measure the figures that the project must reach."""
     from quadrille.studies.benchmarks.bench import bench as print_figures
 
     print_figures(json=json or None, tests=not no_tests, command=context.obj)

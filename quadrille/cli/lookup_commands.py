@@ -53,7 +53,7 @@ def families_known() -> list[str]:
 def topologies(
     name: Annotated[str, argument("[FAMILY]", "One family, with all its arguments.", complete=families_known)] = "",
 ) -> None:
-    """List the families of topologies, and the arguments that each needs."""
+    """List the families of topologies, and their arguments."""
     from quadrille.algorithms.errors import InputError
     from quadrille.topologies.build import families
 
@@ -73,7 +73,7 @@ def topologies(
 def schema(
     name: Annotated[str, argument("NAME", "record, machine or experiment.", complete=lambda: SCHEMAS)],
 ) -> None:
-    """Print the JSON Schema of a file that Quadrille reads: a record, a machine, an experiment."""
+    """Print the JSON Schema of record, machine or experiment files."""
     import msgspec
 
     from quadrille.algorithms.errors import InputError
@@ -126,7 +126,7 @@ def key_schema(option: click.Option) -> dict[str, object]:
 def completion(
     shell: Annotated[str, argument("SHELL", "bash, zsh or fish.", complete=lambda: SHELLS)],
 ) -> None:
-    """Print the script by which a shell completes the words of quadrille.
+    """Print a script that completes commands in a shell.
 
     As: quadrille completion bash > ~/.local/share/bash-completion/completions/quadrille
     """

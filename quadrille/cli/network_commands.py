@@ -87,7 +87,7 @@ COLLECTIVE_SWITCHES = flags_of(
     ON_NETWORK,
 )
 def flows(context: click.Context, **values: Any) -> None:
-    """Predict when many flows between GPUs, each of its own size and start, end on a machine."""
+    """Predict when flows between GPUs end.  Each flow has a size and a start."""
     from quadrille.cli.parsing.network_machines import flows_machine
     from quadrille.cli.parsing.numbers import one_of, whole_number
     from quadrille.experiments.network.flows_command import Weights
@@ -136,9 +136,7 @@ def collective_command() -> Callable[..., None]:
     return command
 
 
-app.command("collective", text="Predict one collective of many groups on a machine, and what holds it back.")(
-    collective_command()
-)
+app.command("collective", text="Predict one collective, and what bounds it.")(collective_command())
 
 
 def machines_known() -> list[str]:
@@ -155,7 +153,10 @@ def machines(
     toml: Annotated[str, flag("--toml", "FILE|-", "Write the machine as a machine file to edit; - is stdout.")] = "",
     verbose: Annotated[bool, switch("--verbose", "Print whole lines on a terminal.")] = False,
 ) -> None:
-    """List the machines known by name; or every number of one machine, its source, and its path for --set."""
+    """List the named machines, or every number of one machine.
+
+    Each number is shown with its source and its path for --set.
+    """
     from quadrille.algorithms.errors import InputError
     from quadrille.cli.parsing.numbers import whole_number
     from quadrille.experiments.output.terminal_lines import print_lines

@@ -72,7 +72,7 @@ RANKED = flags_from(
 @app.command("rank")
 @with_flags(FROM_FILE, RANKED, GRANULARITY, ON_MACHINE, flags_of(json=(Json, "")), NO_PROGRESS)
 def rank(context: click.Context, **values: Any) -> None:
-    """Rank all grids of a GPT by a communication model, simulate the best, and set both orders side by side.
+    """Rank all grids of a GPT by a communication model.  The best are simulated.
 
     With --scheme, --pipeline, --zero, --micro-batch or --interleave, rank all of these by a closed form of the step.
 

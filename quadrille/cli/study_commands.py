@@ -225,5 +225,9 @@ def scaling_command(kind: str) -> Callable[..., None]:
     return command
 
 
-study.command("weak-scaling", text="How a multiplication that grows goes on more GPUs.")(scaling_command("weak"))
-study.command("strong-scaling", text="How the same multiplication goes on more GPUs.")(scaling_command("strong"))
+study.command("weak-scaling", text="How does the time of a multiplication that grows with the GPUs change?")(
+    scaling_command("weak")
+)
+study.command("strong-scaling", text="How much faster is the same multiplication on more GPUs?")(
+    scaling_command("strong")
+)

@@ -4,6 +4,7 @@ Files are read through a memory map, so a rank touches only its own pages. They 
 files are committed together.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from math import prod
@@ -53,8 +54,9 @@ def open_matrix(path: str | Path, shape: tuple[int, int], dtype: DTypeLike, flag
     accepted = f"a .npy file of a {shape[0]} x {shape[1]} matrix of {wanted} is accepted"
     try:
         open_regular(path).close()  # a pipe would be waited for
-        _check_lengths(Path(path))
-        array = np.lib.format.open_memmap(path, mode="r")
+        with warnings.catch_warnings(action="ignore"):  # NumPy warns of headers that Python 2 wrote
+            _check_lengths(Path(path))
+            array = np.lib.format.open_memmap(path, mode="r")
     except FileNotFoundError:
         raise InputError(f"{flag} {path}: there is no such file; {accepted}") from None
     except OSError as error:

@@ -1,12 +1,15 @@
-"""The state of a process of this host, and the signal that ended it, read from /proc.
+"""Processes of this host: their state, the signal that ended them (from /proc), and their end with their parent.
 
 `psutil` does not tell how a process ended, and its start times move with the clock's adjustments; so this module reads
 /proc itself.
 
-Source: proc(5), /proc/pid/stat, fields 3 (state), 22 (starttime) and 52 (exit_code); linux/pidfd.h, Linux 6.15.
+Source: proc(5), /proc/pid/stat, fields 3 (state), 22 (starttime) and 52 (exit_code); linux/pidfd.h, Linux 6.15;
+prctl(2), PR_SET_PDEATHSIG.
 """
 
+import ctypes
 import fcntl
+import signal
 import struct
 
 from quadrille.algorithms.formats.atomic_files import process_status
@@ -15,6 +18,12 @@ PIDFD_INFO = struct.Struct("QQ11Ii")
 """The mask, a control group, 11 numbers of the process and its users, and exit_code."""
 PIDFD_GET_INFO = 0xC000FF0B | PIDFD_INFO.size << 16
 PIDFD_INFO_EXIT = 1 << 3
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def end_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel send a signal to this process when the thread that started it ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
 
 
 def state(pid: int) -> str:

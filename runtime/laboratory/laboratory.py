@@ -11,9 +11,9 @@ import msgspec
 
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.runtime.host.console import remark
-from quadrille.runtime.laboratory import namespaces, register
+from quadrille.runtime.laboratory import namespaces
 from quadrille.runtime.laboratory.namespace_plan import NamespacePlan
-from quadrille.runtime.laboratory.register import LaboratoryRecord
+from quadrille.runtime.laboratory.register import MACHINE_REGISTER, LaboratoryRecord, Register, check_name, own_start
 from quadrille.runtime.launching.launch_folder import remove_abandoned
 from quadrille.runtime.launching.supervise import signals_as_interrupts
 
@@ -60,12 +60,13 @@ class Laboratory:
         )
 
 
-def up(laboratory: Laboratory, *, owned: bool = False) -> LaboratoryRecord:
+def up(laboratory: Laboratory, register: Register = MACHINE_REGISTER, *, owned: bool = False) -> LaboratoryRecord:
     """Bring a laboratory up, after removing what a killed laboratory of the same name left behind.
 
     Parameters
     ----------
     laboratory : description of the laboratory
+    register : register in which the laboratory is entered
     owned : whether the laboratory ends with this process
 
     Raises
@@ -74,26 +75,26 @@ def up(laboratory: Laboratory, *, owned: bool = False) -> LaboratoryRecord:
     RunError : the kernel refused something; nothing is left then
     """
     namespaces.check_allowed()
-    register.check_name(laboratory.name)
-    owner, started = register.own_start()
+    check_name(laboratory.name)
+    owner, started = own_start()
     entry = msgspec.structs.replace(laboratory.entry, owner=owner, owner_started=started)
-    with register.locked_register():
-        _make_room(laboratory)
+    with register.locked():
+        _make_room(laboratory, register)
         register.write(entry)
     built = entry if owned else laboratory.entry
     try:
         namespaces.build(laboratory.plan, entry.namespaces)
-        with register.locked_register():
+        with register.locked():
             if register.read(laboratory.name) != entry:
                 raise RunError(f"laboratory {laboratory.name!r} was taken down while it was brought up")
             register.write(built)
     except BaseException:
-        _end(entry, built)
+        _end(register, entry, built)
         raise
     return built
 
 
-def _make_room(laboratory: Laboratory) -> None:
+def _make_room(laboratory: Laboratory, register: Register) -> None:
     """Take down what killed processes left behind, first under this name.
 
     Raises
@@ -108,21 +109,21 @@ def _make_room(laboratory: Laboratory) -> None:
             f"{laboratory.name}, or give another --name"
         )
     if standing is not None:
-        _take_down(standing)
-    clean()
+        _take_down(standing, register)
+    clean(register)
     if taken := [name for name in laboratory.namespaces.values() if namespaces.exists(name)]:
         raise InputError(f"namespace {taken[0]} is there and not of a laboratory: give another --name")
 
 
-def down(name: str) -> bool:
+def down(name: str, register: Register = MACHINE_REGISTER) -> bool:
     """Take a laboratory down, and all laboratories of killed processes; returns whether it existed."""
     namespaces.check_allowed()
-    register.check_name(name)
-    with register.locked_register():
+    check_name(name)
+    with register.locked():
         entry = register.read(name)
         if entry is not None:
-            _take_down(entry)
-        clean()
+            _take_down(entry, register)
+        clean(register)
     return entry is not None
 
 
@@ -139,41 +140,42 @@ def links_down(entry: LaboratoryRecord) -> list[str]:
     return interfaces
 
 
-def clean() -> None:
+def clean(register: Register = MACHINE_REGISTER) -> None:
     """Take down the laboratories of killed processes and free their shared memory; failures become remarks."""
     remove_abandoned()
     for entry in register.every():
         if entry.abandoned:
             try:
-                _take_down(entry)
+                _take_down(entry, register)
             except (RunError, OSError) as error:
                 remark(f"laboratory {entry.name}, left by a killed process, is not down: {error}")
 
 
 @contextmanager
-def standing(laboratory: Laboratory) -> Iterator[LaboratoryRecord]:
+def standing(laboratory: Laboratory, register: Register = MACHINE_REGISTER) -> Iterator[LaboratoryRecord]:
     """A context in which a laboratory is up. TERM and HUP end it as Ctrl-C does."""
     with signals_as_interrupts():
-        entry = up(laboratory, owned=True)
+        entry = up(laboratory, register, owned=True)
         try:
             yield entry
         finally:
-            _end(entry)
+            _end(register, entry)
 
 
-def _end(*own: LaboratoryRecord) -> None:
+def _end(register: Register, *own: LaboratoryRecord) -> None:
     """Take down what this process brought up, unless another process has done so and reuses the name.
 
     Parameters
     ----------
+    register : register of the laboratory
     own : entries that this process has registered for it
     """
-    with register.locked_register():
+    with register.locked():
         if not register.belongs_to_other(*own):
-            _take_down(own[0])
+            _take_down(own[0], register)
 
 
-def _take_down(entry: LaboratoryRecord) -> None:
+def _take_down(entry: LaboratoryRecord, register: Register) -> None:
     for name in entry.namespaces.values():
         namespaces.remove(name)
     register.remove(entry.name)

@@ -56,8 +56,12 @@ END_SECONDS = 5.0
 TRY_NAMESPACE = f"import ctypes; raise SystemExit(ctypes.CDLL(None).unshare({CLONE_NEWNET}) != 0)"
 
 
-def check_allowed() -> None:
+def check_allowed(trial: str = TRY_NAMESPACE) -> None:
     """Refuse a machine on which no laboratory can be created.
+
+    Parameters
+    ----------
+    trial : Python program that creates a network namespace, and exits with 0 if the kernel lets it
 
     Raises
     ------
@@ -67,13 +71,13 @@ def check_allowed() -> None:
         raise InputError("a laboratory is made of Linux network namespaces, which this system does not have")
     if os.geteuid() != 0:
         raise InputError("a laboratory needs root, who alone may make network namespaces: run it with sudo")
-    if not _may_make_namespaces():
+    if not _may_make_namespaces(trial):
         raise InputError("a laboratory needs a root who may make network namespaces: this container's may not")
 
 
-def _may_make_namespaces() -> bool:
+def _may_make_namespaces(trial: str) -> bool:
     """Whether the kernel lets a child of this process create a network namespace."""
-    tried = subprocess.run([sys.executable, "-S", "-c", TRY_NAMESPACE], check=False, stderr=subprocess.DEVNULL)
+    tried = subprocess.run([sys.executable, "-S", "-c", trial], check=False, stderr=subprocess.DEVNULL)
     return tried.returncode == 0
 
 
@@ -81,12 +85,13 @@ def exists(name: str) -> bool:
     return (FOLDER / name).exists()
 
 
-def build(plan: NamespacePlan, names: Mapping[str, str]) -> None:
+def build(plan: NamespacePlan, names: Mapping[str, str], settings: Path = SETTINGS) -> None:
     """Create and connect all namespaces of a plan.
 
     Parameters
     ----------
     names : namespace name of each node
+    settings : folder with the kernel's IPv4 settings, as seen from inside a namespace
 
     Raises
     ------
@@ -96,6 +101,7 @@ def build(plan: NamespacePlan, names: Mapping[str, str]) -> None:
         for place, name in names.items():
             with _kernel_request(f"the namespace of {place}"):
                 netns.create(name)
+        _set_up(plan, names, settings)
         _connect(plan, names)
 
 
@@ -121,7 +127,6 @@ def _kernel_request(request: str, needed_module: str = "") -> Iterator[None]:
 
 
 def _connect(plan: NamespacePlan, names: Mapping[str, str]) -> None:
-    _set_up(plan, names)
     sockets: dict[str, Any] = {place: socket_of(name) for place, name in names.items()}
     ends = [pair for cable in plan.cables for pair in ((cable.near, cable.far), (cable.far, cable.near))]
     hosts = {address: host for host, address in plan.addresses.items()}
@@ -142,14 +147,14 @@ def _connect(plan: NamespacePlan, names: Mapping[str, str]) -> None:
             socket.close()
 
 
-def _set_up(plan: NamespacePlan, names: Mapping[str, str]) -> None:
+def _set_up(plan: NamespacePlan, names: Mapping[str, str], settings: Path) -> None:
     """Set the kernel's network settings of each node, before it has a port."""
     for place, name in names.items():
         own = {"ip_forward": "1"} if place in plan.switches else {"tcp_congestion_control": CONGESTION_CONTROL}
         with inside(name):
             for setting, value in (NO_PATH_FILTER | own).items():
                 with _kernel_request(f"net.ipv4.{setting.replace('/', '.')} = {value} at {place}"):
-                    (SETTINGS / setting).write_text(value)
+                    (settings / setting).write_text(value)
 
 
 def _create_cable(cable: VethPair, socket: Any, other_namespace: str) -> None:

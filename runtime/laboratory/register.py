@@ -12,6 +12,7 @@ import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -74,111 +75,111 @@ def check_name(name: str) -> str:
     return name
 
 
-def path_of(name: str) -> Path:
-    """The path of a laboratory's register file."""
-    return FOLDER / f"{name}.json"
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A register: a folder with one file for each laboratory."""
+
+    folder: Path = FOLDER
+
+    def path_of(self, name: str) -> Path:
+        """The path of a laboratory's register file."""
+        return self.folder / f"{name}.json"
+
+    def _agent_of(self, name: str) -> Path:
+        return self.folder / f"{name}.sh"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """A context with an exclusive lock on the register."""
+        self._make_folder()
+        folder = os.open(self.folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            begin = time.monotonic()
+            while not _locked(folder):
+                if time.monotonic() - begin > PATIENCE_SECONDS:
+                    remark("another process is bringing a laboratory up or taking one down: waiting for it")
+                    fcntl.flock(folder, fcntl.LOCK_EX)
+                time.sleep(LOOK_SECONDS)
+            yield
+        finally:
+            os.close(folder)
+
+    def write(self, entry: LaboratoryRecord) -> None:
+        """Write a laboratory's entry; readers see the complete new entry or the old one."""
+        self._make_folder()
+        schema_files.write_json(self.path_of(entry.name), entry, SCHEMA, mode=0o600)
+
+    def _make_folder(self) -> None:
+        """Create the register's folder, accessible to this user only.
+
+        Raises
+        ------
+        RunError : something else has its name
+        """
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        status = self.folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            raise RunError(f"{self.folder} is not a folder of this user; laboratories are registered there: remove it")
+        self.folder.chmod(0o700)
+
+    def read(self, name: str) -> LaboratoryRecord | None:
+        """The laboratory of this name; None if there is none. Another process may remove it at any time.
+
+        Raises
+        ------
+        InputError : a file that holds something else
+        """
+        path = self.path_of(name)
+        try:
+            return schema_files.read(path, LaboratoryRecord, SCHEMA)
+        except InputError:
+            if path.exists():
+                raise
+            return None
+
+    def write_agent(self, name: str, words: Sequence[str]) -> Path:
+        """The script that replaces ssh in a laboratory. A shell runs it, because /run may forbid execution."""
+        path = self._agent_of(name)
+        schema_files.write_text(path, f'exec {shlex.join(words)} "$@"\n', mode=0o700)
+        return path
+
+    def remove(self, name: str) -> None:
+        """Remove a laboratory's entry."""
+        self._agent_of(name).unlink(missing_ok=True)
+        self.path_of(name).unlink(missing_ok=True)
+
+    def every(self) -> Iterator[LaboratoryRecord]:
+        """All laboratories in the register, by name; a file that holds something else is skipped with a remark."""
+        for path in sorted(self.folder.glob("*.json")):
+            try:
+                entry = self.read(path.stem)
+            except InputError as error:
+                remark(f"{error}; it is passed over")
+                continue
+            if entry is not None:
+                yield entry
+
+    def belongs_to_other(self, *own: LaboratoryRecord) -> bool:
+        """Whether a laboratory was taken down in the meantime and another process has reused its name.
+
+        Parameters
+        ----------
+        own : entries that this process has registered for it
+        """
+        with suppress(InputError):
+            current = self.read(own[0].name)
+            owners = {(record.owner, record.owner_started) for record in own}
+            return current is not None and (current.owner, current.owner_started) not in owners
+        return False
 
 
-def _agent_of(name: str) -> Path:
-    return FOLDER / f"{name}.sh"
-
-
-@contextmanager
-def locked_register() -> Iterator[None]:
-    """A context with an exclusive lock on the register of this machine."""
-    _make_folder()
-    folder = os.open(FOLDER, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        begin = time.monotonic()
-        while not _locked(folder):
-            if time.monotonic() - begin > PATIENCE_SECONDS:
-                remark("another process is bringing a laboratory up or taking one down: waiting for it")
-                fcntl.flock(folder, fcntl.LOCK_EX)
-            time.sleep(LOOK_SECONDS)
-        yield
-    finally:
-        os.close(folder)
+MACHINE_REGISTER = Register()
 
 
 def _locked(folder: int) -> bool:
     with suppress(BlockingIOError):
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
-    return False
-
-
-def write(entry: LaboratoryRecord) -> None:
-    """Write a laboratory's entry; readers see the complete new entry or the old one."""
-    _make_folder()
-    schema_files.write_json(path_of(entry.name), entry, SCHEMA, mode=0o600)
-
-
-def _make_folder() -> None:
-    """Create the register's folder, accessible to this user only.
-
-    Raises
-    ------
-    RunError : something else has its name
-    """
-    FOLDER.mkdir(mode=0o700, exist_ok=True)
-    status = FOLDER.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-        raise RunError(f"{FOLDER} is not a folder of this user; laboratories are registered there: remove it")
-    FOLDER.chmod(0o700)
-
-
-def read(name: str) -> LaboratoryRecord | None:
-    """The laboratory of this name; None if there is none. Another process may remove it at any time.
-
-    Raises
-    ------
-    InputError : a file that holds something else
-    """
-    path = path_of(name)
-    try:
-        return schema_files.read(path, LaboratoryRecord, SCHEMA)
-    except InputError:
-        if path.exists():
-            raise
-        return None
-
-
-def write_agent(name: str, words: Sequence[str]) -> Path:
-    """The script that replaces ssh in a laboratory. A shell runs it, because /run may forbid execution."""
-    path = _agent_of(name)
-    schema_files.write_text(path, f'exec {shlex.join(words)} "$@"\n', mode=0o700)
-    return path
-
-
-def remove(name: str) -> None:
-    """Remove a laboratory's entry."""
-    _agent_of(name).unlink(missing_ok=True)
-    path_of(name).unlink(missing_ok=True)
-
-
-def every() -> Iterator[LaboratoryRecord]:
-    """All laboratories of this machine, by name; a file that holds something else is skipped with a remark."""
-    for path in sorted(FOLDER.glob("*.json")):
-        try:
-            entry = read(path.stem)
-        except InputError as error:
-            remark(f"{error}; it is passed over")
-            continue
-        if entry is not None:
-            yield entry
-
-
-def belongs_to_other(*own: LaboratoryRecord) -> bool:
-    """Whether a laboratory was taken down in the meantime and another process has reused its name.
-
-    Parameters
-    ----------
-    own : entries that this process has registered for it
-    """
-    with suppress(InputError):
-        current = read(own[0].name)
-        owners = {(record.owner, record.owner_started) for record in own}
-        return current is not None and (current.owner, current.owner_started) not in owners
     return False
 
 

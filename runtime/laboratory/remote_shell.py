@@ -18,7 +18,8 @@ from typing import NoReturn
 from quadrille.algorithms.errors import InputError
 from quadrille.runtime.host.console import run_as_program
 from quadrille.runtime.host.world import LABORATORY
-from quadrille.runtime.laboratory import namespaces, register
+from quadrille.runtime.laboratory import namespaces
+from quadrille.runtime.laboratory.register import MACHINE_REGISTER
 
 
 def main(words: Sequence[str]) -> NoReturn:
@@ -36,7 +37,7 @@ def main(words: Sequence[str]) -> NoReturn:
     position = next((number for number, word in enumerate(words) if not word.startswith("-")), len(words))
     if len(words) < position + 2:
         raise InputError("a host of the laboratory and a command are needed")
-    entry = register.read(os.environ.get(LABORATORY, ""))
+    entry = MACHINE_REGISTER.read(os.environ.get(LABORATORY, ""))
     if entry is None:
         raise InputError(f"laboratory {os.environ.get(LABORATORY, '')!r} is not up")
     by_address = {address: host for host, address in entry.addresses.items()}

@@ -2,12 +2,13 @@
 
 Theory of operation
 -------------------
-- A stopped process (SIGSTOP), a rank or the launcher, ends the run after `STOPPED_SECONDS`.
-- If some ranks have not started and for `START_SECONDS` no other rank starts, then the launcher cannot start them.
-- If some rank waits for others, no rank does local work, and for `STANDSTILL_SECONDS` no rank takes a step and almost
-  no bytes arrive, then something between the ranks is broken: a link, or a peer that nobody notices.
+- A stopped process (SIGSTOP), a rank or the launcher, ends the run after `TimeLimits.stopped`.
+- If some ranks have not started and for `TimeLimits.start` no other rank starts, then the launcher cannot start them.
+- If some rank waits for others, no rank does local work, and for `TimeLimits.standstill` no rank takes a step and
+  almost no bytes arrive, then something between the ranks is broken: a link, or a peer that nobody notices.
 - A rank reports its process before its program runs, so a rank that is stopped or killed while MPI starts is visible.
-  A rank that has not reported anything else is loading its program, which counts as local work.
+  A rank that has not reported anything else is loading its program, which counts as local work. Before all ranks have
+  reported, all processes of the launch are looked at, so a rank that is stopped before it reports is noticed.
 - The reports are files in the launch's folder (`runtime/host/progress_reports.py`), so only ranks of this machine are
   visible. If some ranks are elsewhere, only stopped processes are detected, as invisible ranks may be working.
 - When a rank is killed, its peers over TCP see a closed connection and abort all ranks before the launcher notices. The
@@ -21,16 +22,14 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from quadrille.runtime.host.processes import ending_signal, state
 from quadrille.runtime.host.progress_reports import ENDING, RankProgress, read_reports, watch_first_reports
+from quadrille.runtime.launching.launch_folder import processes_of_launch
 from quadrille.runtime.launching.launcher_output import Failure
 
-STOPPED_SECONDS = 10.0
-STANDSTILL_SECONDS = 60.0
-START_SECONDS = 120.0
-"""The time within which the launcher starts the next rank [s]; all ranks of a full machine start within 40 s."""
 MAX_IDLE_BYTES = 1 << 16
 """The bytes that may arrive without progress: the launcher's own messages."""
 MAX_GROUPS_IN_MESSAGE = 4
@@ -43,6 +42,25 @@ NetworkDiagnosis = Callable[[], Sequence[str]]
 """A function that returns visible faults of the network, in words."""
 
 
+@dataclass(frozen=True, slots=True)
+class TimeLimits:
+    """The times after which a launch that makes no progress is ended [s].
+
+    Parameters
+    ----------
+    stopped : longest time for which a process may be stopped
+    standstill : longest time without progress of any rank
+    start : longest time until the launcher starts the next rank; all ranks of a full machine start within 40 s
+    """
+
+    stopped: float = 10.0
+    standstill: float = 60.0
+    start: float = 120.0
+
+
+DEFAULT_LIMITS = TimeLimits()
+
+
 class HangDetector:
     """The hang detector of a launch: it watches the ranks' processes and progress reports.
 
@@ -52,12 +70,19 @@ class HangDetector:
     ranks : number of ranks, on all hosts
     diagnose_network : returns visible network faults; called if no rank makes progress
     all_on_this_host : whether this host runs all ranks, so that a rank without a report has not started
+    limits : times after which the launch is ended
     """
 
     def __init__(
-        self, folder: str, ranks: int, diagnose_network: NetworkDiagnosis = tuple, *, all_on_this_host: bool = False
+        self,
+        folder: str,
+        ranks: int,
+        diagnose_network: NetworkDiagnosis = tuple,
+        *,
+        all_on_this_host: bool = False,
+        limits: TimeLimits = DEFAULT_LIMITS,
     ) -> None:
-        self._folder, self._ranks, self._suspects = folder, ranks, diagnose_network
+        self._folder, self._ranks, self._suspects, self._limits = folder, ranks, diagnose_network, limits
         self._all_on_this_host, self._launcher = all_on_this_host, 0
         self._started, self._last_start = -1, 0.0
         self._stopped: dict[int, float] = {}
@@ -133,28 +158,34 @@ class HangDetector:
         )
 
     def _stopped_rank_message(self, ranks: Sequence[RankProgress], now: float) -> str:
-        processes = {progress.rank: progress.pid for progress in ranks}
+        names = self._processes_without_reports(ranks) | {progress.pid: f"rank {progress.rank}" for progress in ranks}
         if self._launcher:
-            processes[LAUNCHER] = self._launcher
-        stopped = [rank for rank, pid in processes.items() if state(pid) in ("T", "t")]
-        self._stopped = {rank: self._stopped.get(rank, now) for rank in stopped}
-        for rank in stopped:
-            if now - self._stopped[rank] > STOPPED_SECONDS:
-                how = f"has been stopped for {STOPPED_SECONDS:g} s (SIGSTOP)"
-                where = [describe_position(progress) for progress in ranks if progress.rank == rank]
-                return " ".join(["the launcher" if rank == LAUNCHER else f"rank {rank}", how, *where])
+            names[self._launcher] = "the launcher"
+        stopped = [pid for pid in names if state(pid) in ("T", "t")]
+        self._stopped = {pid: self._stopped.get(pid, now) for pid in stopped}
+        for pid in stopped:
+            if now - self._stopped[pid] > self._limits.stopped:
+                how = f"has been stopped for {self._limits.stopped:g} s (SIGSTOP)"
+                where = [describe_position(progress) for progress in ranks if progress.pid == pid]
+                return " ".join([names[pid], how, *where])
         return ""
+
+    def _processes_without_reports(self, ranks: Sequence[RankProgress]) -> dict[int, str]:
+        """A name for each process of the launch, while some rank has not reported its process."""
+        if len(ranks) >= self._ranks or not self._all_on_this_host:
+            return {}
+        return dict.fromkeys(processes_of_launch(self._folder), "a process that starts a rank")
 
     def _none_starts(self, ranks: Sequence[RankProgress], now: float) -> str:
         if len(ranks) != self._started:
             self._started, self._last_start = len(ranks), now
         missing = sorted({*range(self._ranks)} - {progress.rank for progress in ranks})
-        if not missing or not self._all_on_this_host or now - self._last_start <= START_SECONDS:
+        if not missing or not self._all_on_this_host or now - self._last_start <= self._limits.start:
             return ""
         more = " and more" if len(missing) > MAX_GROUPS_IN_MESSAGE else ""
         verb = "have" if len(missing) > 1 else "has"
         who = f"{ranks_text(missing[:MAX_GROUPS_IN_MESSAGE])}{more} {verb}"
-        return "; ".join([f"{who} not started for {START_SECONDS:g} s", *self._suspects()])
+        return "; ".join([f"{who} not started for {self._limits.start:g} s", *self._suspects()])
 
     def _standstill_message(self, ranks: Sequence[RankProgress], now: float) -> str:
         counts = [progress.count for progress in ranks]
@@ -166,9 +197,9 @@ class HangDetector:
         bytes_now = bytes_arrived(progress.pid for progress in ranks) if waiting else 0
         if not waiting or counts != self._counts or bytes_now > self._bytes_arrived + MAX_IDLE_BYTES:
             self._counts, self._bytes_arrived, self._since = counts, bytes_now, now
-        if now - self._since <= STANDSTILL_SECONDS or not waiting:
+        if now - self._since <= self._limits.standstill or not waiting:
             return ""
-        return f"no rank has come further for {STANDSTILL_SECONDS:g} s: " + "; ".join(
+        return f"no rank has come further for {self._limits.standstill:g} s: " + "; ".join(
             [*self._suspects(), *describe_ranks(ranks)]
         )
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.runtime.host.console import INTERRUPTED
+from quadrille.runtime.host.processes import PR_SET_PDEATHSIG
 from quadrille.runtime.host.progress_reports import read_reports
 from quadrille.runtime.host.world import LABORATORY, LAUNCH
 from quadrille.runtime.launching.environment import (
@@ -29,7 +30,7 @@ from quadrille.runtime.launching.environment import (
     usable_cores,
 )
 from quadrille.runtime.launching.exit_status import exit_status
-from quadrille.runtime.launching.hang_detection import HangDetector, NetworkDiagnosis
+from quadrille.runtime.launching.hang_detection import DEFAULT_LIMITS, HangDetector, NetworkDiagnosis, TimeLimits
 from quadrille.runtime.launching.launch_folder import (
     folder_prefix,
     memory_folder,
@@ -37,7 +38,7 @@ from quadrille.runtime.launching.launch_folder import (
     remove_partial_files,
 )
 from quadrille.runtime.launching.mpirun import find_launcher, loaded_mpi
-from quadrille.runtime.launching.supervise import PR_SET_PDEATHSIG, supervise
+from quadrille.runtime.launching.supervise import supervise
 
 PROGRAM = ("-m", "quadrille")
 END_WITH_MPIRUN = f"import ctypes; ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGKILL)}); "
@@ -57,6 +58,7 @@ def launch(
     environment: Mapping[str, str] | None = None,
     starter: Sequence[str] = (),
     diagnose_network: NetworkDiagnosis = tuple,
+    limits: TimeLimits = DEFAULT_LIMITS,
 ) -> int:
     """The exit status of `command` on `ranks` ranks: 0, 1 (it failed), 2 (wrong input) or 130 (interrupted).
 
@@ -69,6 +71,7 @@ def launch(
     environment : environment variables; those of this process if not given
     starter : words that start mpirun somewhere else than in this process's namespace
     diagnose_network : returns visible network faults; called if no rank makes progress
+    limits : times after which a launch without progress is ended
 
     Raises
     ------
@@ -89,7 +92,7 @@ def launch(
         start = [START_OF_PROGRAM] if program is None else [START_OF_RANK, *program]
         rank = [sys.executable, "-P", "-c", *start, *command]
         here = _all_on_this_host(launcher_options, variables_here)
-        detector = HangDetector(folder, ranks, diagnose_network, all_on_this_host=here)
+        detector = HangDetector(folder, ranks, diagnose_network, all_on_this_host=here, limits=limits)
         status, output = supervise([*starter, *words, *rank], variables, folder, detector)
         reports = list(read_reports(folder))
         remove_partial_files(folder)

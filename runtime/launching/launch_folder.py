@@ -22,13 +22,13 @@ FOLDER_NAME = re.compile(r"quadrille-(\d+)-(\d+)-\w+")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folder made in it has a name of its own
 
 
-def memory_folder() -> str | None:
+def memory_folder(shared_memory: Path = SHARED_MEMORY) -> str | None:
     """The folder for shared memory files; None, which means the temporary folder, if there is none.
 
     Killed ranks leave shared memory segments behind. So the segments are created in the launch's folder, which is
     removed with its contents.
     """
-    return str(SHARED_MEMORY) if os.access(SHARED_MEMORY, os.W_OK) else None
+    return str(shared_memory) if os.access(shared_memory, os.W_OK) else None
 
 
 def folder_prefix() -> str:
@@ -37,9 +37,9 @@ def folder_prefix() -> str:
     return f"quadrille-{own}-{start_ticks(own)}-"
 
 
-def remove_abandoned() -> None:
+def remove_abandoned(shared_memory: Path = SHARED_MEMORY) -> None:
     """Remove the folders of launches that were killed; nobody else would free their shared memory."""
-    for folder in Path(memory_folder() or tempfile.gettempdir()).glob("quadrille-*"):
+    for folder in Path(memory_folder(shared_memory) or tempfile.gettempdir()).glob("quadrille-*"):
         match = FOLDER_NAME.fullmatch(folder.name)
         if not match or not is_private_folder(folder) or not has_ended(int(match[1]), int(match[2])):
             continue

@@ -5,7 +5,6 @@ after a failure. At the end, every process that still carries the mark of the la
 """
 
 import contextlib
-import ctypes
 import errno
 import os
 import signal
@@ -14,9 +13,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from types import FrameType
 
 from quadrille.algorithms.errors import RunError
+from quadrille.runtime.host.processes import end_with_parent
 from quadrille.runtime.launching.hang_detection import HangDetector
 from quadrille.runtime.launching.launch_folder import processes_of_launch
 from quadrille.runtime.launching.launcher_output import LauncherOutput
@@ -27,7 +28,6 @@ STDOUT = 1
 """The file descriptor of stdout."""
 GRACE_SECONDS = 5.0
 """The time for mpirun to end by itself after a failure, or after SIGTERM [s]."""
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def supervise(
@@ -75,11 +75,6 @@ def supervise(
 
 def open_launcher(words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
     """The launcher, started in its own session; the kernel ends it if this process dies."""
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def end_with_parent() -> None:
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
     sys.stdout.flush()
     return subprocess.Popen(
         list(words),
@@ -90,7 +85,7 @@ def open_launcher(words: Sequence[str], environment: Mapping[str, str]) -> subpr
         text=True,
         errors="replace",
         start_new_session=True,
-        preexec_fn=end_with_parent,  # noqa: PLW1509 - no thread of ours runs yet
+        preexec_fn=partial(end_with_parent, signal.SIGTERM),  # noqa: PLW1509 - no thread of ours runs yet
     )
 
 
@@ -174,6 +169,7 @@ def end_all(process: subprocess.Popen[str], mark: str) -> None:
     """End the launcher, its process group, and every process on this host that carries `mark`."""
     if process.poll() is None:
         signal_group(process.pid, signal.SIGTERM)
+        signal_group(process.pid, signal.SIGCONT)  # a stopped launcher would not notice
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=GRACE_SECONDS)
     signal_group(process.pid, signal.SIGKILL)

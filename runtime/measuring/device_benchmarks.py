@@ -144,12 +144,13 @@ class DeviceBench:
     ----------
     library : array library of the GPU
     repeats : repeats of each measurement
+    values : number of random values with which the arrays are filled
     """
 
-    def __init__(self, library: CupyLibrary, repeats: int = REPEATS) -> None:
+    def __init__(self, library: CupyLibrary, repeats: int = REPEATS, values: int = VALUES) -> None:
         self._library, self._repeats = library, repeats
         self._tf32 = Tf32Library(library.device, parent=library)
-        self._values = np.random.default_rng(0).uniform(-1, 1, VALUES).astype(np.float32)
+        self._values = np.random.default_rng(0).uniform(-1, 1, values).astype(np.float32)
 
     def product(self, m: int, k: int, n: int, dtype: Dtype, layout: GemmLayout) -> DeviceProduct:
         """The time of a GEMM m x k by k x n. Layout TN stores the first operand transposed, NT the second."""

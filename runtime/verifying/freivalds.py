@@ -20,7 +20,7 @@ Source: Freivalds, "Probabilistic machines can use less running time", IFIP Cong
 inequalities for sums of bounded random variables", JASA 58, 1963, theorem 2.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Any
 
@@ -35,29 +35,43 @@ from quadrille.runtime.verifying.products import (
     Array,
     ErrorFinding,
     Range,
+    Tiling,
     contracted_length,
     left_panel,
     relative_errors,
     right_panel,
-    spans,
-    tiles,
 )
 
 VECTORS = 8
 SPREAD = 9.2
 """Standard deviations that a sum of random signs may have: the s of the module's formula."""
-BAND_TILES = 64
-"""Tiles of rows whose sums are kept at once; their few columns take half a tile."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignVectors:
+    """The random vectors of the check: their number and their seed."""
+
+    count: int = VECTORS
+    seed: int = 0
+
+    def rows(self, span: Range) -> Array:
+        """A range of rows of the vectors, which are the columns of a tall matrix."""
+        return signs(self.seed, "freivalds", *span, self.count)
 
 
 def against_random_signs(
-    product: Product, rectangle: Rectangle, values: NDArray[Any], operands: Operands, vectors: int, seed: int
+    product: Product,
+    rectangle: Rectangle,
+    values: NDArray[Any],
+    operands: Operands,
+    vectors: SignVectors,
+    tiling: Tiling,
 ) -> ErrorFinding:
     """The largest error of a row of a rectangle times a vector, relative to its tolerance / bound."""
     worst, tolerance = ErrorFinding(), 0.0
-    for rows in spans(rectangle.shape[0], BAND_TILES):
+    for rows in tiling.spans(rectangle.shape[0], tiling.band_tiles):
         band = rectangle.part(rows, (0, rectangle.shape[1]))
-        finding = _freivalds_of_band(product, band, values[slice(*rows)], operands, vectors, seed)
+        finding = _freivalds_of_band(product, band, values[slice(*rows)], operands, vectors, tiling)
         worst, tolerance = max(worst, finding, key=_size), max(tolerance, finding.tolerance)
     return replace(worst, tolerance=tolerance)
 
@@ -68,21 +82,26 @@ def _size(finding: ErrorFinding) -> float:
 
 
 def _freivalds_of_band(
-    product: Product, rectangle: Rectangle, values: NDArray[Any], operands: Operands, vectors: int, seed: int
+    product: Product,
+    rectangle: Rectangle,
+    values: NDArray[Any],
+    operands: Operands,
+    vectors: SignVectors,
+    tiling: Tiling,
 ) -> ErrorFinding:
     """The largest error in some rows of a rectangle."""
     height = rectangle.shape[0]
-    expected, scale = np.zeros((height, vectors)), np.zeros((height, 2))
+    expected, scale = np.zeros((height, vectors.count)), np.zeros((height, 2))
     with np.errstate(all="ignore"):
-        for inner in spans(contracted_length(product, operands)):
-            sums, sizes = _right_times_signs(product, inner, rectangle, operands, vectors, seed)
-            for rows in spans(height):
+        for inner in tiling.spans(contracted_length(product, operands)):
+            sums, sizes = _right_times_signs(product, inner, rectangle, operands, vectors, tiling)
+            for rows in tiling.spans(height):
                 above = (rectangle.row_start + rows[0], rectangle.row_start + rows[1])
                 left = left_panel(product, above, inner, operands)
                 expected[slice(*rows)] += left @ sums
                 scale[slice(*rows)] += np.abs(left, out=left) @ sizes
         tolerances = np.fmin(scale[:, 0], SPREAD * scale[:, 1])
-        differences = np.abs(_values_times_signs(rectangle, values, vectors, seed) - expected)
+        differences = np.abs(_values_times_signs(rectangle, values, vectors, tiling) - expected)
         errors = relative_errors(differences, np.broadcast_to(tolerances[:, np.newaxis], differences.shape))
     row = int(np.argmax(errors.max(axis=1)))
     place = f"in the sum over row {rectangle.row_start + row} with random signs"
@@ -90,15 +109,15 @@ def _freivalds_of_band(
 
 
 def _right_times_signs(
-    product: Product, inner: Range, rectangle: Rectangle, operands: Operands, vectors: int, seed: int
+    product: Product, inner: Range, rectangle: Rectangle, operands: Operands, vectors: SignVectors, tiling: Tiling
 ) -> tuple[Array, Array]:
     """R r for a panel of R's rows, and the sum and the norm of each row of |R|."""
     length = inner[1] - inner[0]
-    sums, sizes = np.zeros((length, vectors)), np.zeros((length, 2))
-    for columns in spans(rectangle.shape[1]):
+    sums, sizes = np.zeros((length, vectors.count)), np.zeros((length, 2))
+    for columns in tiling.spans(rectangle.shape[1]):
         across = (rectangle.column_start + columns[0], rectangle.column_start + columns[1])
         right = right_panel(product, inner, across, operands)
-        sums += right @ signs(seed, "freivalds", *across, vectors)
+        sums += right @ vectors.rows(across)
         sizes[:, 1] += np.einsum("ij,ij->i", right, right)
         sizes[:, 0] += np.abs(right, out=right).sum(axis=1)
     # The norm is at least sum / sqrt(length): this holds it up where squares underflow.
@@ -106,11 +125,11 @@ def _right_times_signs(
     return sums, sizes
 
 
-def _values_times_signs(rectangle: Rectangle, values: NDArray[Any], vectors: int, seed: int) -> Array:
+def _values_times_signs(rectangle: Rectangle, values: NDArray[Any], vectors: SignVectors, tiling: Tiling) -> Array:
     """C r for a rectangle of the product."""
-    sums = np.zeros((rectangle.shape[0], vectors))
-    for rows, columns in tiles(rectangle.shape):
+    sums = np.zeros((rectangle.shape[0], vectors.count))
+    for rows, columns in tiling.tiles(rectangle.shape):
         across = (rectangle.column_start + columns[0], rectangle.column_start + columns[1])
         tile = np.asarray(values[slice(*rows), slice(*columns)], np.float64)
-        sums[slice(*rows)] += tile @ signs(seed, "freivalds", *across, vectors)
+        sums[slice(*rows)] += tile @ vectors.rows(across)
     return sums

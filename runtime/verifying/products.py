@@ -22,8 +22,34 @@ from quadrille.runtime.operands.rectangles import Rectangle, split_block
 Range = tuple[int, int]
 Array = NDArray[np.float64]
 
-TILE = 1024
-"""The rows and columns of a tile of a block, and the width of a panel."""
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """The sizes that bound the memory of a check.
+
+    Parameters
+    ----------
+    tile : rows and columns of a tile of a block, and the width of a panel
+    band_tiles : tiles of rows whose sums Freivalds' check keeps at once; their few columns take half a tile
+    """
+
+    tile: int = 1024
+    band_tiles: int = 64
+
+    def spans(self, length: int, tiles: int = 1) -> Iterator[Range]:
+        """The ranges that divide 0 .. length into pieces of `tiles` tiles."""
+        step = tiles * self.tile
+        for start in range(0, length, step):
+            yield start, min(start + step, length)
+
+    def tiles(self, shape: tuple[int, int]) -> Iterator[tuple[Range, Range]]:
+        """Rows and columns of the tiles that cover `shape`."""
+        for rows in self.spans(shape[0]):
+            for columns in self.spans(shape[1]):
+                yield rows, columns
+
+
+DEFAULT_TILING = Tiling()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +105,6 @@ def right_panel(product: Product, inner: Range, columns: Range, operands: Operan
     factors = factors_of(product, operands)
     values = np.asarray(operands.block(*right_part(factors, inner, columns)), np.float64)
     return values.T if factors.layout == "NT" else values
-
-
-def spans(length: int, tiles: int = 1) -> Iterator[Range]:
-    """The ranges that divide 0 .. length into pieces of `tiles` tiles."""
-    for start in range(0, length, tiles * TILE):
-        yield start, min(start + tiles * TILE, length)
-
-
-def tiles(shape: tuple[int, int]) -> Iterator[tuple[Range, Range]]:
-    """Rows and columns of the tiles that cover `shape`."""
-    for rows in spans(shape[0]):
-        for columns in spans(shape[1]):
-            yield rows, columns
 
 
 @dataclass(frozen=True, slots=True)

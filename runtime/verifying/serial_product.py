@@ -21,17 +21,16 @@ from quadrille.runtime.operands.rectangles import Rectangle
 from quadrille.runtime.verifying.products import (
     Array,
     ErrorFinding,
+    Tiling,
     contracted_length,
     left_panel,
     relative_errors,
     right_panel,
-    spans,
-    tiles,
 )
 
 
 def against_serial_product(
-    product: Product, rectangle: Rectangle, values: NDArray[Any], operands: Operands
+    product: Product, rectangle: Rectangle, values: NDArray[Any], operands: Operands, tiling: Tiling
 ) -> ErrorFinding:
     """The largest error of a rectangle of a product, compared with a serial product in float64.
 
@@ -41,11 +40,12 @@ def against_serial_product(
     rectangle : part of the whole matrix
     values : elements of the rectangle to check
     operands : operands of the multiplication
+    tiling : sizes of the tiles and panels
     """
     worst = ErrorFinding()
-    for rows, columns in tiles(rectangle.shape):
+    for rows, columns in tiling.tiles(rectangle.shape):
         tile = rectangle.part(rows, columns)
-        errors = _tile_errors(product, tile, values[slice(*rows), slice(*columns)], operands)
+        errors = _tile_errors(product, tile, values[slice(*rows), slice(*columns)], operands, tiling)
         row, column = np.unravel_index(int(np.argmax(errors)), errors.shape)
         error = float(errors[row, column])
         if error > worst.error:
@@ -53,12 +53,12 @@ def against_serial_product(
     return worst
 
 
-def _tile_errors(product: Product, tile: Rectangle, values: NDArray[Any], operands: Operands) -> Array:
+def _tile_errors(product: Product, tile: Rectangle, values: NDArray[Any], operands: Operands, tiling: Tiling) -> Array:
     """The error of each entry of a tile, relative to |L| |R|."""
     reference, magnitude = np.zeros(tile.shape), np.zeros(tile.shape)
     rows, columns = (tile.row_start, tile.row_stop), (tile.column_start, tile.column_stop)
     with np.errstate(all="ignore"):  # an overflow ends as an error of inf
-        for inner in spans(contracted_length(product, operands)):
+        for inner in tiling.spans(contracted_length(product, operands)):
             left = left_panel(product, rows, inner, operands)
             right = right_panel(product, inner, columns, operands)
             reference += left @ right

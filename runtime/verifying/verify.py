@@ -23,9 +23,9 @@ from typing import Literal
 from quadrille.algorithms.matmuls.matmul import Factors
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.runtime.operands.operands import Operands
-from quadrille.runtime.verifying.freivalds import VECTORS, against_random_signs
+from quadrille.runtime.verifying.freivalds import VECTORS, SignVectors, against_random_signs
 from quadrille.runtime.verifying.impossible_entries import first_fault, first_fraction
-from quadrille.runtime.verifying.products import TILE, ErrorFinding, Output, factors_of
+from quadrille.runtime.verifying.products import DEFAULT_TILING, ErrorFinding, Output, Tiling, factors_of
 from quadrille.runtime.verifying.serial_product import against_serial_product
 
 Method = Literal["serial", "freivalds"]
@@ -33,7 +33,7 @@ Method = Literal["serial", "freivalds"]
 EPS: dict[DType, float] = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 TILES_AT_ONCE = 8
 """The number of float64 tiles that exist at once, including the sum of all smaller arrays."""
-VERIFY_BYTES = TILES_AT_ONCE * TILE * TILE * 8
+VERIFY_BYTES = TILES_AT_ONCE * DEFAULT_TILING.tile**2 * 8
 """The most memory that verification takes beside the products and files, which exist already [B]."""
 SERIAL_PRODUCTS = 2**36
 """The most multiplications per rank for the serial check: a few seconds of one core."""
@@ -109,6 +109,7 @@ def verify(
     exact: bool | None = None,
     vectors: int = VECTORS,
     seed: int = 0,
+    tiling: Tiling = DEFAULT_TILING,
 ) -> Verification:
     """The verdict on this rank's outputs.
 
@@ -129,6 +130,7 @@ def verify(
     exact : whether the product must be equal, because its operands are whole numbers that sum exactly; by default, if
         the operands are generated integers
     vectors, seed : number and seed of the vectors of Freivalds' check
+    tiling : sizes of the tiles in which the outputs are checked
     """
     bound = error_bound(ranks, EPS[operands.dtype] if eps is None else eps)
     if operands.exact if exact is None else exact:
@@ -136,15 +138,17 @@ def verify(
     verdict = Verification(method, 0.0, bound, ok=True)
     if method == "freivalds":
         verdict = replace(verdict, vectors=vectors, smallest_error_seen=0.0, chance_of_missing=2.0**-vectors)
-    fault = first_fault(outputs, operands) or (first_fraction(outputs) if bound == 0 else "")
+    fault = first_fault(outputs, operands, tiling) or (first_fraction(outputs, tiling) if bound == 0 else "")
     if fault:
         return replace(verdict, max_error=inf, ok=False, reason=fault)
     for output in outputs:
         for rectangle, values in output.parts:
             finding = (
-                against_serial_product(output.product, rectangle, values, operands)
+                against_serial_product(output.product, rectangle, values, operands, tiling)
                 if method == "serial"
-                else against_random_signs(output.product, rectangle, values, operands, vectors, seed)
+                else against_random_signs(
+                    output.product, rectangle, values, operands, SignVectors(vectors, seed), tiling
+                )
             )
             verdict = _judge(verdict, factors_of(output.product, operands), finding)
     return verdict

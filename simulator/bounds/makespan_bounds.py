@@ -90,6 +90,7 @@ def bound_schedule(
     threads: int | None = None,
     wanted: Sequence[int] = (),
     fold_time: bool = True,
+    most_span_bytes: int = MAX_SPAN_BYTES,
 ) -> BoundsResult:
     """Bounds and the typical makespan of a schedule on a machine.
 
@@ -98,6 +99,7 @@ def bound_schedule(
     threads : BLAS threads of each rank, by default its share of the host's cores
     wanted : ranks whose spans are kept in any case
     fold_time : whether to skip loop iterations that repeat
+    most_span_bytes : size up to which the spans of all ranks are kept, for the critical path
 
     Raises
     ------
@@ -121,7 +123,7 @@ def bound_schedule(
         len(group.ranks) * sum(1 for _ in loops.walk(schedule.program(group.coordinates), group.coordinates))
         for group in groups
     )
-    if instances * BYTES_PER_SPAN <= MAX_SPAN_BYTES:
+    if instances * BYTES_PER_SPAN <= most_span_bytes:
         return _consistent_result(inputs, own_work, partial(OpTotals, schedule.grid.size))
     first_walk = _consistent_result(inputs, own_work, partial(NoTotals, schedule.grid.size)).walk
     kept_ranks = {int(np.argmax(first_walk.ends[TYPICAL])), first_walk.first_rank, *wanted}

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.collectives.run_length_programs import NOBODY
+from quadrille.simulator.collectives.event_walk import PLAIN_EVENTS
 from quadrille.simulator.collectives.piece_sizes import PieceSizes
 from quadrille.simulator.collectives.programs import (
     CollectiveJob,
@@ -95,12 +96,14 @@ class SimulationOptions:
     fold_time : skip whole periods of time
     local : recompute rates only where something changed
     causes : find latency, bandwidth and contention, too
+    plain_events : number of events, or of flows, from which compiled kernels are used
     """
 
     fold: bool = True
     fold_time: bool = True
     local: bool = True
     causes: bool = False
+    plain_events: int = PLAIN_EVENTS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,7 +189,14 @@ def simulate_collective(
             routed.alone[representatives.flow_of],
         )
         capacity = capacities[representatives.link_of]
-    run_result = run(simulated, flows, capacity, fold_time=options.fold_time, local=options.local)
+    run_result = run(
+        simulated,
+        flows,
+        capacity,
+        fold_time=options.fold_time,
+        local=options.local,
+        plain_events=options.plain_events,
+    )
     ends = _by_rank(programs.rank, run_result.ends[folding.ranks])
     busy = np.zeros(len(capacities))
     crossed = folding.links >= 0

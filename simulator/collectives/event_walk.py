@@ -75,6 +75,7 @@ def walk_from_events(
     contended: bool = True,
     fold_time: bool = True,
     local: bool = True,
+    plain_events: int = PLAIN_EVENTS,
 ) -> WalkResult:
     """Simulates the programs of all members until the last member has ended.
 
@@ -88,6 +89,7 @@ def walk_from_events(
     contended : whether flows can slow each other; if not, each has its best rate
     fold_time : skip repeated periods of programs that become periodic
     local : after a change, recompute only the rates of flows that it can affect
+    plain_events : number of events, or of flows, from which compiled kernels are used
 
     Raises
     ------
@@ -103,9 +105,9 @@ def walk_from_events(
         unit = np.ones(1)
         state = new_flow_state(unit, np.array([0, 1]), np.zeros(1, np.int64), unit, unit, unit)
     outcome = event_kernels.MORE
-    if flows.count < PLAIN_EVENTS:
+    if flows.count < plain_events:
         lists, shared = _as_lists(start), as_lists(state)
-        outcome = _continue_walk(event_kernels.walk, event_kernels.pause, lists, shared, PLAIN_EVENTS)
+        outcome = _continue_walk(event_kernels.walk, event_kernels.pause, lists, shared, plain_events)
         start, state = _as_arrays(lists, start), _as_arrays(shared, state)
     if outcome == event_kernels.MORE:
         compiled_kernels = compile_kernels(KERNELS, ["walk", "pause"])

@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 
 from quadrille.algorithms.formats.record import PathPart
-from quadrille.simulator.collectives.event_walk import walk_from_events
+from quadrille.simulator.collectives.event_walk import PLAIN_EVENTS, walk_from_events
 from quadrille.simulator.collectives.programs import Floats, Ints, MemberPrograms
 from quadrille.simulator.collectives.sweep import sections, sweep
 from quadrille.simulator.symmetry.partition import Flows
@@ -65,6 +65,7 @@ def run(
     contended: bool | None = None,
     fold_time: bool = True,
     local: bool = True,
+    plain_events: int = PLAIN_EVENTS,
 ) -> CollectiveRun:
     """Simulates the programs of all members, or of one representative of each class.
 
@@ -73,6 +74,7 @@ def run(
     capacities : capacity of each link [B/s]
     contended : whether flows slow each other; None to find out, False for every flow at its best rate
     fold_time, local : shortcuts that do not change the result
+    plain_events : number of events, or of flows, from which compiled kernels are used
     """
     can_contend = contends(routed.flows, routed.alone, capacities) if contended is None else contended
     common_sections = None if can_contend else sections(programs)
@@ -94,15 +96,20 @@ def run(
         contended=can_contend,
         fold_time=fold_time,
         local=local,
+        plain_events=plain_events,
     )
     return CollectiveRun("events", walked.ends, walked.busy, walked.events, walked.error_seconds, can_contend)
 
 
-def contends(flows: Flows, alone: Floats, capacities: Floats) -> bool:
+def contends(flows: Flows, alone: Floats, capacities: Floats, *, roomy: int = ROOMY) -> bool:
     """Whether flows at their best rates may demand more of a link than it has.
 
     A member sends on one flow at a time and receives on one, so of all flows of one
     sender (or of one receiver) only the greatest counts.
+
+    Parameters
+    ----------
+    roomy : cells of a table of links and members for each entry, up to which a table is used, not sorting
     """
     owner = flows.entry_flows()
     demand = flows.shares * alone[owner]
@@ -112,16 +119,16 @@ def contends(flows: Flows, alone: Floats, capacities: Floats) -> bool:
         return False
     for end in (flows.sender, flows.receiver):
         entries = np.flatnonzero(tight[flows.links])
-        tight = _load(flows.links[entries], end[owner[entries]], demand[entries], len(capacities)) > most
+        tight = _load(flows.links[entries], end[owner[entries]], demand[entries], len(capacities), roomy) > most
         if not tight.any():
             return False
     return True
 
 
-def _load(links: Ints, ends: Ints, demand: Floats, count: int) -> Floats:
+def _load(links: Ints, ends: Ints, demand: Floats, count: int, roomy: int) -> Floats:
     """The demand on each link if of the flows of each member only the greatest counts."""
     members = int(ends.max()) + 1
-    if count * members <= ROOMY * len(links):
+    if count * members <= roomy * len(links):
         table = np.zeros(count * members)
         np.maximum.at(table, links * members + ends, demand)
         summed: Floats = table.reshape(count, members).sum(axis=1)

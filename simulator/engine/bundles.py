@@ -9,6 +9,7 @@ A *trunk* is a link of many flows, a *branch* any other link.  Flows with equal 
 A flow without a trunk is *loose*.  `bundled_filling.py` computes the rates.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -17,10 +18,6 @@ from numpy.typing import NDArray
 from quadrille.simulator.engine import rates
 from quadrille.simulator.engine.flow_state import Array, Floats, FlowState, Integers
 
-LEAST_FLOWS = 2000
-"""Smallest number of flows for which bundles are formed."""
-LEAST_USERS = 32
-"""Smallest number of flows of a trunk."""
 LEAST_MEMBERS = 4
 """Smallest mean number of flows of a bundle."""
 
@@ -30,6 +27,23 @@ USED, ROUND, STEP, LEFT, BUNDLED, NARROW, HEAT, COUNTS = range(8)
 
 REALS = ("shares", "weights", "slot_share", "total", "pull", "current", "level")
 """Columns that hold real numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class BundleLimits:
+    """Sizes from which bundles save time.
+
+    Parameters
+    ----------
+    least_flows : smallest number of flows for which bundles are formed
+    least_users : smallest number of flows of a trunk
+    """
+
+    least_flows: int = 2000
+    least_users: int = 32
+
+
+BUNDLE_LIMITS = BundleLimits()
 
 
 class Bundles(NamedTuple):
@@ -78,23 +92,23 @@ class Bundles(NamedTuple):
     counts: Array
 
 
-def new_bundles(state: FlowState) -> Bundles:
+def new_bundles(state: FlowState, limits: BundleLimits = BUNDLE_LIMITS) -> Bundles:
     """The bundles of the flows of a state in which no flow is active; `NONE` if bundles do not save time.
 
     The function reorders the entries of the state.
     """
     flows = len(state.weights)
-    if flows < LEAST_FLOWS:
+    if flows < limits.least_flows:
         return NONE
     owner = np.repeat(np.arange(flows), np.diff(state.offsets))
     users = np.bincount(state.links, minlength=len(state.capacities))
-    best, least = None, max(LEAST_USERS, int(users.max()) // 2)
+    best, least = None, max(limits.least_users, int(users.max()) // 2)
     while True:
         tried = _bundle_of_flows(state, owner, users >= least)
         if tried is None:
             break
         best, least = (tried, users >= least), least // 2
-        if least < LEAST_USERS:
+        if least < limits.least_users:
             break
     return NONE if best is None else _new_bundles(state, owner, *best)
 

@@ -144,13 +144,22 @@ class FlowEngine(EngineBuilder):
     local : whether rates are recomputed only where something changed
     memory : whether repeated periods are detected and skipped
     long : whether the simulation is known to be long enough for compiled kernels
+    plain_events : number of events after which compiled kernels are used; by default the number that saves time
     """
 
-    def __init__(self, env: simpy.Environment, *, local: bool = True, memory: bool = True, long: bool = False) -> None:
+    def __init__(
+        self,
+        env: simpy.Environment,
+        *,
+        local: bool = True,
+        memory: bool = True,
+        long: bool = False,
+        plain_events: int | None = None,
+    ) -> None:
         super().__init__()
         self.env = env
         self._local = local
-        self._long = long
+        self._long, self._plain_events = long, plain_events
         self._state: EngineState = empty_state(detect_periods=memory)
         self._flow_state: FlowState | None = None
         self._compiled: Kernel | None = None  # `advance`, once the simulation is long
@@ -282,8 +291,7 @@ class FlowEngine(EngineBuilder):
         now, until = float(self.env.now), float(self.env.peek())
         if self._compiled is None:
             assert self._flow_state is not None
-            plain = LOADED_EVENTS if self._long or "numba" in sys.modules else PLAIN_EVENTS
-            outcome = event_loop.advance(self._state, self._flow_state, now, until, plain)
+            outcome = event_loop.advance(self._state, self._flow_state, now, until, self._last_plain_event())
             if outcome != MORE:
                 return outcome
             self._compiled = compile_kernels(KERNELS, ["advance"])["advance"]
@@ -293,6 +301,12 @@ class FlowEngine(EngineBuilder):
             self._tables = as_column_table(self._state), as_column_table(self._flow_state)
         assert self._compiled is not None
         return int(self._compiled(*self._tables, now, until, 1 << 62))
+
+    def _last_plain_event(self) -> int:
+        """Number of events after which compiled kernels are used."""
+        if self._plain_events is not None:
+            return self._plain_events
+        return LOADED_EVENTS if self._long or "numba" in sys.modules else PLAIN_EVENTS
 
     def _extend(self) -> None:
         """Add new entries to the state."""

@@ -20,7 +20,15 @@ import numpy as np
 
 from quadrille.simulator.engine import bundled_filling, bundles
 from quadrille.simulator.engine.bundled_filling import update_bundled_rates
-from quadrille.simulator.engine.bundles import Bundles, add_flow, has_bundles, new_bundles, remove_flow
+from quadrille.simulator.engine.bundles import (
+    BUNDLE_LIMITS,
+    BundleLimits,
+    Bundles,
+    add_flow,
+    has_bundles,
+    new_bundles,
+    remove_flow,
+)
 from quadrille.simulator.engine.flow_state import (
     ACTIVE,
     FILLED,
@@ -116,7 +124,14 @@ class Progress(NamedTuple):
     changed: Array
 
 
-def simulate_flows(capacities: Floats, traffic: FlowSet, *, local: bool = True) -> FlowTimes:
+def simulate_flows(
+    capacities: Floats,
+    traffic: FlowSet,
+    *,
+    local: bool = True,
+    compiled_from: int = COMPILED_FROM,
+    bundle_limits: BundleLimits = BUNDLE_LIMITS,
+) -> FlowTimes:
     """The end times of all flows on links.
 
     Two flows of 10 bytes on a link of 10 B/s; the second starts after 0.5 s:
@@ -132,6 +147,8 @@ def simulate_flows(capacities: Floats, traffic: FlowSet, *, local: bool = True) 
     ----------
     capacities : [links] [B/s]
     local : whether unchanged rates are kept; the result does not depend on it
+    compiled_from : number of flows from which compiled kernels are used
+    bundle_limits : sizes from which flows with equal demands are bundled
 
     Raises
     ------
@@ -141,9 +158,9 @@ def simulate_flows(capacities: Floats, traffic: FlowSet, *, local: bool = True) 
         capacities, traffic.offsets, traffic.links, traffic.shares, traffic.weights, traffic.caps, local=local
     )
     progress = _progress(len(capacities), traffic)
-    if len(progress.finish) >= COMPILED_FROM:
+    if len(progress.finish) >= compiled_from:
         events = compile_kernels(KERNELS, ["_run"])["_run"](
-            state, new_bundles(state) if local else bundles.NONE, progress
+            state, new_bundles(state, bundle_limits) if local else bundles.NONE, progress
         )
     else:
         state, progress = as_lists(state), Progress(*(column.tolist() for column in progress))

@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 from quadrille.algorithms.errors import InputError
 from quadrille.simulator.engine.flow_state import TIE, Floats, Integers
 
-SMALL = 150  # entries of a problem below which plain Python is faster than NumPy
+SMALL = 150
+"""Number of demands and activities below which plain Python is faster than NumPy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,12 @@ class Demands:
 
 
 def max_min_rates(
-    capacities: Sequence[float], demands: Demands, weights: Sequence[float], caps: Sequence[float]
+    capacities: Sequence[float],
+    demands: Demands,
+    weights: Sequence[float],
+    caps: Sequence[float],
+    *,
+    small: int = SMALL,
 ) -> list[float]:
     """The weighted max-min fair rate of each activity, in its own units per second.
 
@@ -73,12 +79,13 @@ def max_min_rates(
     demands : d_ij, at least 0
     weights : w_i, above 0
     caps : largest rate of each activity, above 0, infinite if unlimited
+    small : number of demands and activities below which plain Python is used, not NumPy
 
     Raises
     ------
     InputError : an activity that neither a cap nor a resource limits
     """
-    if len(demands.resources) + len(weights) < SMALL:
+    if len(demands.resources) + len(weights) < small:
         return _filled_by_level(capacities, demands, weights, caps)
     return _filled_by_bottleneck(
         capacities, demands, np.asarray(weights, dtype=np.float64), np.asarray(caps, dtype=np.float64)

@@ -28,7 +28,7 @@ from quadrille.simulator.machine.library_collectives import LibraryTimes
 from quadrille.simulator.ranks.local_work import LocalWork
 from quadrille.simulator.ranks.op_programs import BlockedRank, OpPrograms
 from quadrille.simulator.ranks.simulated_ranks import SimulatedRanks
-from quadrille.simulator.ranks.tasks import LaneTask, Process, ProgramFeed
+from quadrille.simulator.ranks.tasks import LOOKAHEAD, LaneTask, Process, ProgramFeed
 from quadrille.simulator.ranks.time_breakdown import OpInstance, TimeBreakdown
 from quadrille.simulator.symmetry.signatures import LoopPosition
 from quadrille.topologies.machines.machine import Machine
@@ -67,8 +67,9 @@ class LaneSimulation:
     Parameters
     ----------
     detector : decides which loop iterations are skipped
-    local, memory, long : options of the engine, see `FlowEngine`
+    local, memory, long, plain_events : options of the engine, see `FlowEngine`
     most_wall_seconds : wall time after which the simulation is given up, see `wall_seconds` [s]
+    lookahead : largest number of tasks queued for a lane
     """
 
     def __init__(
@@ -79,13 +80,15 @@ class LaneSimulation:
         local: bool = True,
         memory: bool = True,
         long: bool = False,
+        plain_events: int | None = None,
         most_wall_seconds: float = inf,
+        lookahead: int = LOOKAHEAD,
     ) -> None:
-        self._most_wall_seconds = most_wall_seconds
+        self._most_wall_seconds, self._lookahead = most_wall_seconds, lookahead
         self._schedule, self._machine, self._ranks = inputs.schedule, inputs.machine, inputs.ranks
         self._detector = detector
         self._env = simpy.Environment()
-        self.engine = FlowEngine(self._env, local=local, memory=memory, long=long)
+        self.engine = FlowEngine(self._env, local=local, memory=memory, long=long, plain_events=plain_events)
         demands = inputs.ranks.demands(self.engine)
         op_plans = OpPlans(inputs.schedule, inputs.choices)
         local_work = LocalWork(inputs.machine, inputs.schedule.dtype, op_plans, demands, inputs.threads)
@@ -145,7 +148,7 @@ class LaneSimulation:
 
     def _lanes(self, rank: int) -> Iterator[simpy.Process]:
         """SimPy processes of a rank's lanes."""
-        feed = ProgramFeed(self._env, self._program(rank), self._names)
+        feed = ProgramFeed(self._env, self._program(rank), self._names, self._lookahead)
         slows = self._machine.device.communication_slowdown
         overlaps = slows > 1.0 or self._programs.wakeup_delay > 0.0
         computing = self.engine.add_stream(message_slowdown=slows)

@@ -64,13 +64,16 @@ class ProgramFeed:
     ----------
     program : tasks in program order
     lanes : names of all lanes
+    lookahead : largest number of tasks queued for a lane
     """
 
-    def __init__(self, env: simpy.Environment, program: Iterator[LaneTask], lanes: Sequence[str]) -> None:
-        self._env = env
+    def __init__(
+        self, env: simpy.Environment, program: Iterator[LaneTask], lanes: Sequence[str], lookahead: int = LOOKAHEAD
+    ) -> None:
+        self._env, self._lookahead = env, lookahead
         self._program = program
         self._queues: dict[str, deque[LaneTask]] = {name: deque() for name in lanes}
-        self._next: LaneTask | None = None  # waits for a coordinates in the queue of its lane
+        self._next: LaneTask | None = None  # waits for room in the queue of its lane
         self._waiting: dict[str, simpy.Event] = {}
 
     def take(self, name: str) -> Generator[simpy.Event, object, LaneTask | None]:
@@ -83,7 +86,7 @@ class ProgramFeed:
         if not queue:
             return None
         task = queue.popleft()
-        if self._waiting and len(queue) == LOOKAHEAD - 1:
+        if self._waiting and len(queue) == self._lookahead - 1:
             self._fill_queues()
         return task
 
@@ -96,7 +99,7 @@ class ProgramFeed:
                     self._wake(name)
                 return
             name = lane(self._next.op)
-            if len(self._queues[name]) >= LOOKAHEAD:
+            if len(self._queues[name]) >= self._lookahead:
                 return
             self._queues[name].append(self._next)
             self._next = None

@@ -41,12 +41,13 @@ from quadrille.simulator.symmetry.partition import MANY, Columns, Floats, Flows,
 from quadrille.simulator.symmetry.refinement import refine
 
 
-def fault(partition: Partition, ranks: Columns, flows: Flows, links: Columns) -> str:
+def fault(partition: Partition, ranks: Columns, flows: Flows, links: Columns, *, compiled_from: int = MANY) -> str:
     """The reason why a partition is not equitable; empty if it is equitable.
 
     Parameters
     ----------
     ranks, links : attributes that members of a class must share
+    compiled_from : number of entries from which bags are compared by a compiled kernel
     """
     parts = (("ranks", partition.ranks, ranks), ("links", partition.links, links))
     for kind, classes, columns in (*parts, ("flows", partition.flows, flows.columns)):
@@ -58,12 +59,12 @@ def fault(partition: Partition, ranks: Columns, flows: Flows, links: Columns) ->
         seen = partition.ranks[ends]
         if not np.array_equal(seen, seen[first]):
             return f"flows of a class differ in the class of their {name}"
-        if not _equal_bags(ends, partition.flows, partition.ranks, once=True):
+        if not equal_bags(ends, partition.flows, partition.ranks, compiled_from, once=True):
             return f"ranks of a class differ in the flows of which they are {name}"
     owner, (share, kinds) = flows.entry_flows(), _numbered(flows.shares)
-    if not _equal_bags(owner, partition.links[flows.links] * kinds + share, partition.flows):
+    if not equal_bags(owner, partition.links[flows.links] * kinds + share, partition.flows, compiled_from):
         return "flows of a class differ in the classes of their links"
-    if not _equal_bags(flows.links, partition.flows[owner] * kinds + share, partition.links):
+    if not equal_bags(flows.links, partition.flows[owner] * kinds + share, partition.links, compiled_from):
         return "links of a class differ in the classes of the flows that cross them"
     return ""
 
@@ -76,11 +77,19 @@ def _numbered(values: Floats) -> tuple[Ints | int, int]:
     return numbers, len(kinds)
 
 
-def _equal_bags(owners: Ints, labels: Ints, classes: Ints, *, once: bool = False) -> bool:
-    """Whether owners of one class have the same bag of labels (and, if asked, no label twice)."""
+def equal_bags(owners: Ints, labels: Ints, classes: Ints, compiled_from: int = MANY, *, once: bool = False) -> bool:
+    """Whether owners of one class have the same bag of labels (and, if asked, no label twice).
+
+    Parameters
+    ----------
+    owners, labels : owner and label of each entry
+    classes : class of each owner
+    compiled_from : number of entries from which a compiled kernel is used
+    once : whether owners with the same label twice are refused
+    """
     width = int(labels.max(initial=0)) + 1
     assert len(classes) * width < 2**63, "too many classes to number pairs of them by 64 bits"
-    if len(owners) >= MANY and width <= MOST_LABELS:
+    if len(owners) >= compiled_from and width <= MOST_LABELS:
         from quadrille.simulator.symmetry.flow_kernels import all_bags_equal
 
         return all_bags_equal(owners, labels, classes, firsts(classes), once=once)

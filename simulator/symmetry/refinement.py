@@ -51,14 +51,20 @@ class Refined:
     alone: tuple[int, int] | None = None
 
 
-def refine(ranks: Columns, flows: Flows, links: Columns, *, most_rounds: int, most_classes: int) -> Refined:
+def refine(
+    ranks: Columns, flows: Flows, links: Columns, *, most_rounds: int, most_classes: int, compiled_from: int = MANY
+) -> Refined:
     """Rounds of refinement until no class splits, or there are too many rounds or classes.
 
     A link that one flow crosses tells that flow nothing after the first round, so
     it is coloured at the end; most links of a cluster are such.
+
+    Parameters
+    ----------
+    compiled_from : number of entries from which compiled kernels go flow by flow
     """
     colours = Refined(_initial_colours(ranks), _initial_colours(flows.columns, flows.count), _initial_colours(links))
-    rounds = _compiled_rounds(flows, colours) if len(flows.links) >= MANY else _ArrayRounds(flows, colours)
+    rounds = _compiled_rounds(flows, colours) if len(flows.links) >= compiled_from else _ArrayRounds(flows, colours)
     while not colours.settled and colours.rounds < most_rounds and colours.classes <= most_classes:
         classes = rounds.another()
         colours.rounds += 1

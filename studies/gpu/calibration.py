@@ -23,6 +23,7 @@ from quadrille.runtime.host.devices import GpuDevice
 from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.runtime.measuring.benchmark_kernels import MEASURED
 from quadrille.runtime.measuring.device_benchmarks import (
+    VALUES,
     DeviceAttention,
     DeviceBench,
     DeviceProduct,
@@ -59,6 +60,7 @@ class Sizes:
     attention : sequences, tokens, heads, and head size of each attention
     executed : m = k = n of the matmul that is run as a whole, for the cost of the executor
     shared : m, k and n of the matmul of ranks that share the GPU, with commas between them
+    values : number of random values with which the arrays are filled
     """
 
     products: tuple[tuple[int, int, int], ...]
@@ -68,6 +70,7 @@ class Sizes:
     attention: tuple[tuple[int, int, int, int], ...]
     executed: int
     shared: str
+    values: int = VALUES
 
 
 FULL = Sizes(
@@ -178,7 +181,7 @@ def measure_device(
     provenance : command, date and versions, for the machine file
     sizes : sizes of the measurements
     """
-    bench = DeviceBench(library)
+    bench = DeviceBench(library, values=sizes.values)
     bench.warm_up()
     return msgspec.structs.replace(
         empty_calibration(library.device, provenance),

@@ -10,7 +10,6 @@ again.  The folder gets at most seven files.
 
 import argparse
 import contextlib
-import ctypes
 import re
 import signal
 import subprocess
@@ -19,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -31,7 +31,8 @@ from quadrille.algorithms.provenance import ROOT, Provenance, provenance
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.output.tables import print_tables, table
 from quadrille.runtime.host.console import remark, run_as_program
-from quadrille.runtime.launching.supervise import PR_SET_PDEATHSIG, signal_group, signals_as_interrupts
+from quadrille.runtime.host.processes import end_with_parent
+from quadrille.runtime.launching.supervise import signal_group, signals_as_interrupts
 from quadrille.studies.gpu import calibration
 from quadrille.studies.gpu.calibration import Calibration
 from quadrille.studies.gpu.report import calibration_tables, executed_table, shared_table, summary_of
@@ -185,7 +186,9 @@ def status_of(exit_status: int | None, output: str) -> Status:
     return "failed" if exit_status else "skipped" if outcomes == {"SKIPPED"} else "passed"
 
 
-def run_step(command_line: Sequence[str], limit_seconds: float, log: Path) -> tuple[int | None, str]:
+def run_step(
+    command_line: Sequence[str], limit_seconds: float, log: Path, grace_seconds: float = GRACE_SECONDS
+) -> tuple[int | None, str]:
     """Run a process to its end or to its time limit, and append its output to a log.
 
     The process gets a process group of its own, and SIGTERM when this program dies.
@@ -195,12 +198,12 @@ def run_step(command_line: Sequence[str], limit_seconds: float, log: Path) -> tu
     command_line : program and arguments
     limit_seconds : time limit [s]
     log : log file; it is created if it does not exist
+    grace_seconds : time from SIGTERM to SIGKILL for a process that is past its limit
 
     Returns
     -------
     The exit status, or None if the process was killed at its limit; and its output.
     """
-    libc = ctypes.CDLL(None)
     with log.open("ab") as log_file:
         log_file.write(f"\n$ {' '.join(command_line)}\n".encode())
         log_file.flush()
@@ -212,12 +215,12 @@ def run_step(command_line: Sequence[str], limit_seconds: float, log: Path) -> tu
             stdout=log_file,
             stderr=subprocess.STDOUT,
             process_group=0,
-            preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM),  # noqa: PLW1509 - no thread of ours runs
+            preexec_fn=partial(end_with_parent, signal.SIGTERM),  # noqa: PLW1509 - no thread of ours runs
         )
         try:
             status = _wait(process, limit_seconds)
         finally:
-            _end_group(process)
+            _end_group(process, grace_seconds)
     return status, log.read_bytes()[start:].decode(errors="replace")
 
 
@@ -229,12 +232,12 @@ def _wait(process: subprocess.Popen[bytes], limit_seconds: float) -> int | None:
         return None
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process and its group, ranks included: SIGTERM, and SIGKILL after `GRACE_SECONDS`."""
+def _end_group(process: subprocess.Popen[bytes], grace_seconds: float) -> None:
+    """End a process and its group, ranks included: SIGTERM, and SIGKILL after `grace_seconds`."""
     if process.poll() is None:
         signal_group(process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=GRACE_SECONDS)
+            process.wait(timeout=grace_seconds)
     signal_group(process.pid, signal.SIGKILL)
     process.wait()
 

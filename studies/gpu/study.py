@@ -95,7 +95,7 @@ def gpu(
     if out:
         schema_files.check_writable(out)
     library = open_cupy("bfloat16", 0)
-    bench, origin = DeviceBench(library), provenance(list(command))
+    bench, origin = DeviceBench(library, values=sizes.values), provenance(list(command))
     bench.warm_up()
     with first_gpu_visible():
         executed = tuple(measure_executed_run(bench, dtype, sizes) for dtype in EXECUTED_DTYPES)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from quadrille.experiments.laboratory.laboratory_commands import parse_laboratory
 from quadrille.runtime.host.console import run_as_program
+from quadrille.runtime.host.processes import end_with_parent
 from quadrille.runtime.laboratory import laboratory, namespaces, queues
 from quadrille.runtime.laboratory.namespace_plan import NamespacePlan
 from quadrille.runtime.laboratory.register import LaboratoryRecord
@@ -108,6 +109,7 @@ def _start(processes: Sequence[multiprocessing.Process]) -> None:
 
 def _receive(namespace: str, results: "multiprocessing.Queue[ReceivedData | None]") -> None:
     """Put None when the server listens, then receive one connection to its end and put its size and time."""
+    end_with_parent()
     with namespaces.inside(namespace), socket.create_server(("", PORT)) as server:
         results.put(None)
         connection, _ = server.accept()
@@ -119,6 +121,7 @@ def _receive(namespace: str, results: "multiprocessing.Queue[ReceivedData | None
 
 def _send(namespace: str, address: str) -> None:
     """Send zeros to a host for `SECONDS`."""
+    end_with_parent()
     with namespaces.inside(namespace), socket.create_connection((address, PORT)) as connection:
         data, end = bytes(SEND_BYTES), time.perf_counter() + SECONDS
         while time.perf_counter() < end:

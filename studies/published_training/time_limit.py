@@ -5,6 +5,8 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import TypeVar
 
+from quadrille.runtime.host.processes import end_with_parent
+
 Result = TypeVar("Result")
 
 
@@ -40,5 +42,6 @@ def run_with_time_limit(work: Callable[[], Result], seconds: float) -> Result | 
 
 
 def _send_result(sender: Connection, work: Callable[[], object]) -> None:
-    """Run the function and send its result; this is the new process."""
+    """Run the function and send its result; this is the new process, which ends with its parent."""
+    end_with_parent()
     sender.send(work())

@@ -203,19 +203,28 @@ class Availability:
 
 
 @cache
-def availability(name: str) -> Availability:
-    """The availability of a library, as a separate process determines it."""
+def availability(
+    name: str, program: tuple[str, ...] = EXAMINE_PROGRAM, limit_seconds: float = EXAMINATION_SECONDS
+) -> Availability:
+    """The availability of a library, as a separate process determines it.
+
+    Parameters
+    ----------
+    name : soname of the library
+    program : Python arguments of the process, which prints what it finds out about the library
+    limit_seconds : time after which the process is ended
+    """
     try:
         answer = subprocess.run(
-            [sys.executable, *EXAMINE_PROGRAM, name],
+            [sys.executable, *program, name],
             capture_output=True,
             text=True,
             check=False,
             env=without_rank(os.environ),
-            timeout=EXAMINATION_SECONDS,
+            timeout=limit_seconds,
         )
     except subprocess.TimeoutExpired:
-        return Availability(f"{name} was not loaded within {EXAMINATION_SECONDS} s")
+        return Availability(f"{name} was not loaded within {limit_seconds:g} s")
     if answer.returncode != 0:
         last = (answer.stderr.strip().splitlines() or [f"status {answer.returncode}"])[-1]
         return Availability(f"{name} cannot be loaded ({last})")

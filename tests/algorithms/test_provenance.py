@@ -5,8 +5,7 @@ from importlib import metadata
 
 import pytest
 
-from quadrille.algorithms import provenance as module
-from quadrille.algorithms.provenance import provenance
+from quadrille.algorithms.provenance import provenance, versions
 from tests.support.quadrille import ROOT
 
 
@@ -16,8 +15,8 @@ def test_our_own_version_is_that_of_the_project():
 
 
 @pytest.fixture
-def git(tmp_path, monkeypatch):
-    """Git in a checkout that is taken for Quadrille's, with one commit."""
+def git(tmp_path):
+    """A function that runs git in a repository with one commit."""
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
 
@@ -31,7 +30,6 @@ def git(tmp_path, monkeypatch):
     call("init", "--quiet")
     call("add", ".")
     call("commit", "--quiet", "--message", "first")
-    monkeypatch.setattr(module, "ROOT", tmp_path)
     return call
 
 
@@ -40,26 +38,24 @@ def test_the_commit_is_the_one_that_is_checked_out(git, tmp_path, packed):
     if packed:
         git("pack-refs", "--all")
     (tmp_path / "new").write_text("what is new changes nothing")
-    assert provenance(["quadrille"]).versions["commit"] == git("rev-parse", "HEAD").strip()
+    assert versions(tmp_path)["commit"] == git("rev-parse", "HEAD").strip()
 
 
 def test_a_commit_whose_files_were_changed_is_named_so(git, tmp_path):
     (tmp_path / "kept").write_text("changed")
-    assert provenance(["quadrille"]).versions["commit"] == git("rev-parse", "HEAD").strip() + "-dirty"
+    assert versions(tmp_path)["commit"] == git("rev-parse", "HEAD").strip() + "-dirty"
 
 
 @pytest.mark.parametrize("name", ["README.md", "studies/one/results/answer.json"])
 def test_what_nothing_runs_by_may_change(git, tmp_path, name):
     (tmp_path / name).write_text("changed")
-    assert provenance(["quadrille"]).versions["commit"] == git("rev-parse", "HEAD").strip()
+    assert versions(tmp_path)["commit"] == git("rev-parse", "HEAD").strip()
 
 
-def test_outside_a_checkout_there_is_no_commit(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "ROOT", tmp_path)
-    assert not {"commit", "quadrille"} & set(provenance(["quadrille"]).versions)
+def test_outside_a_checkout_there_is_no_commit(tmp_path):
+    assert not {"commit", "quadrille"} & set(versions(tmp_path))
 
 
 def test_without_a_checkout_the_version_is_that_of_the_installed_distribution(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(metadata, "version", {"quadrille-hpc": "7.0"}.get)
-    assert provenance(["quadrille"]).versions["quadrille"] == "7.0"
+    assert versions(tmp_path)["quadrille"] == "7.0"

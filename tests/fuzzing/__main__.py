@@ -20,12 +20,20 @@ SHOWN = 600
 
 
 def import_commands():
-    """Run each command once here, so that children need not import what it imports."""
+    """Run each command that needs no MPI once here, and import what `run` imports: children need not import it."""
     from quadrille.cli.main import main as quadrille
 
     for words in WORDS:
         with contextlib.redirect_stdout(io.StringIO()):
             quadrille(words)
+    import quadrille.runtime.execution.execute
+    import quadrille.runtime.files.checkpoint_reader
+    import quadrille.runtime.files.matrix_files
+    import quadrille.runtime.operands.input_sources
+    import quadrille.runtime.training.training_data
+    import quadrille.runtime.verifying.verify
+
+    assert "mpi4py.MPI" not in sys.modules, "a process may start MPI only once, and a child starts it"
     gc.freeze()  # or each child would copy all memory when it searches for cycles
 
 

@@ -101,7 +101,7 @@ class Inputs:
         self._seed = seed
         self._content = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
         self._kinds = {
-            "words": (self.words, 30), "machine": (self.machine, 12), "record": (self.record, 12), "timeline": (self.timeline, 5),
+            "words": (self.words, 20), "machine": (self.machine, 12), "record": (self.record, 12), "timeline": (self.timeline, 5),
             "topology": (self.topology, 10), "xml": (self.xml, 10), "traffic": (self.traffic, 6), "config": (self.config, 10),
             "experiment": (self.experiment, 5), "placement": (self.placement, 2), "layouts": (self.layouts, 2),
             "checkpoint": (self.checkpoint, 3), "matrix": (self.matrix, 3),

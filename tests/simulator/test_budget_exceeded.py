@@ -1,4 +1,4 @@
-"""A simulation whose loops do not come to repeat is given up in favour of bounds, and costs no more than a limit."""
+"""`auto` gives up an exact simulation that exceeds its wall time, and computes bounds instead."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.simulator import simulate
 from quadrille.simulator.loops import restore
 from quadrille.simulator.ranks.lane_simulation import OP_WALL_SECONDS, TOO_LONG, LaneSimulation
-from quadrille.simulator.simulate import Shortcuts, Simulator
+from quadrille.simulator.simulate import Limits, Shortcuts, Simulator
 from quadrille.topologies.find_machine import find_machine
 
 
@@ -20,7 +20,7 @@ def schedule():
     return gpt_schedule(Gpt(4, 24, 4, 6, 34, 12), parse_grid("data=2,z=3,y=2,x=2"), Scheme4D())
 
 
-def simulation(schedule, granularity):
+def simulation(schedule, granularity, **limits):
     return Simulator(
         schedule,
         find_machine("perlmutter"),
@@ -29,18 +29,18 @@ def simulation(schedule, granularity):
         placement="packed",
         shortcuts=Shortcuts(),
         granularity=granularity,
+        limits=Limits(**limits),
     )
 
 
-def test_a_simulation_beyond_its_budget_becomes_a_bound_around_the_exact_answer(schedule, monkeypatch):
+def test_a_simulation_beyond_its_budget_becomes_a_bound_around_the_exact_answer(schedule):
     exact = simulation(schedule, "exact").run()
-    monkeypatch.setattr(simulate, "MAX_WALL_SECONDS", 50 * OP_WALL_SECONDS)
-    one = simulation(schedule, "auto")
-    assert one.granularity == "exact"
-    found = one.run()
-    assert (one.granularity, one.not_folded_reason) == ("collective", TOO_LONG)
-    assert found.bound.low <= exact.timeline.makespan * (1 + 1e-9)
-    assert exact.timeline.makespan <= found.bound.high * (1 + 1e-9)
+    short = simulation(schedule, "auto", wall_seconds=50 * OP_WALL_SECONDS)
+    assert short.granularity == "exact"
+    prediction = short.run()
+    assert (short.granularity, short.not_folded_reason) == ("collective", TOO_LONG)
+    assert prediction.bound.low <= exact.timeline.makespan * (1 + 1e-9)
+    assert exact.timeline.makespan <= prediction.bound.high * (1 + 1e-9)
 
 
 def test_tries_that_came_before_count(monkeypatch):
@@ -56,12 +56,11 @@ def test_tries_that_came_before_count(monkeypatch):
     monkeypatch.setattr(restore, "period_window", lambda *_: None)
     simulation(summa, "auto").run()
     most, then = left
-    assert most == simulate.MAX_WALL_SECONDS and then <= most - 10 * OP_WALL_SECONDS
+    assert most == simulate.LIMITS.wall_seconds and then <= most - 10 * OP_WALL_SECONDS
 
 
-def test_a_simulation_that_must_be_exact_has_no_budget(schedule, monkeypatch):
+def test_a_simulation_that_must_be_exact_has_no_budget(schedule):
     usual = simulation(schedule, "auto").run()
-    monkeypatch.setattr(simulate, "MAX_WALL_SECONDS", 0.0)
-    asked = simulation(schedule, "exact").run()
+    asked = simulation(schedule, "exact", wall_seconds=0.0).run()
     assert asked.bound is None
     assert asked.timeline.makespan == usual.timeline.makespan

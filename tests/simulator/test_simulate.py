@@ -27,10 +27,10 @@ from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
-from quadrille.simulator.ranks import tasks
 from quadrille.simulator.simulate import simulate
 from quadrille.simulator.uncertainty import uncertainty
 from quadrille.topologies.machines.machine import Fit, Host, Machine
+from tests.support.simulated_lanes import simulated_spans
 from tests.support.toy_machines import (
     BANDWIDTH,
     FREE,
@@ -505,11 +505,9 @@ def test_the_same_simulation_gives_the_same_timeline(algorithm, grid):
     assert simulate(scheduled(algorithm, grid), machine) == simulate(scheduled(algorithm, grid), machine)
 
 
-def test_how_far_ops_are_handed_ahead_changes_nothing(monkeypatch):
+def test_how_far_ops_are_handed_ahead_changes_nothing():
     schedule, machine = scheduled("summa", Grid(z=2, x=2), sizes=(20, 150, 20), panel=1), star(4, memory=1e10)
-    ahead = simulate(schedule, machine).timeline
-    monkeypatch.setattr(tasks, "LOOKAHEAD", 1)
-    assert simulate(schedule, machine).timeline == ahead
+    assert simulated_spans(schedule, machine, lookahead=1) == simulated_spans(schedule, machine)
 
 
 def test_4d_training_on_64_ranks_is_predicted_from_one_class_of_ranks_in_few_events():

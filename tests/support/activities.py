@@ -1,4 +1,4 @@
-"""Pieces of work by themselves on an engine, each a program of one stage."""
+"""Activities on an engine: each is a program of one stage."""
 
 from dataclasses import dataclass
 from math import isnan, nan
@@ -13,7 +13,7 @@ FREE = WeakKeyDictionary()
 
 @dataclass(slots=True, eq=False)
 class Activity:
-    """When it was requested, and when it ended [s] (NaN until then)."""
+    """An activity: the times at which it was requested and at which it ended [s] (NaN until it has ended)."""
 
     engine: object
     flow: int

@@ -13,7 +13,7 @@ PAYLOAD = 0.95
 
 
 def slower(net, links):
-    """The network with these shares of its links' rates."""
+    """The network with the rates of its links multiplied by these shares."""
     bandwidths = net.bandwidths.copy()
     for name, share in links.items():
         bandwidths[net.link_numbers(name)] *= share
@@ -21,7 +21,7 @@ def slower(net, links):
 
 
 def rounds(net, noise=0.0, payload=PAYLOAD):
-    """What hosts get of each other on this network, where headers leave so much and flows are off by up to so much."""
+    """The flows of each round on a network, with a share of headers and a random error of each flow."""
     random, found = np.random.default_rng(5), []
     for number, sends in enumerate(pairs(net.endpoint_count), start=1):
         hosts, targets = list(sends), list(sends.values())

@@ -14,7 +14,7 @@ from quadrille.experiments.sweep.training_point import predict_training_point
 
 
 def step_predicted(words):
-    """A training step at a point of a sweep, by a few of its layers."""
+    """The training step at a point of a sweep, predicted from a few of its layers."""
     return predict_training_point(point_of(words))
 
 

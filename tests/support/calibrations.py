@@ -1,4 +1,4 @@
-"""A calibration that takes seconds: small sizes, and the ranks' programs that use them."""
+"""Small sizes with which a calibration takes seconds, and the program that calibrates with them."""
 
 import argparse
 import sys

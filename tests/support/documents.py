@@ -1,4 +1,4 @@
-"""README and documentation as tests read them: pages, their examples, and the programs of the folder docs."""
+"""The pages of README and the documentation, their examples, and the programs in `docs/`."""
 
 import re
 from functools import cache
@@ -8,7 +8,7 @@ from tests.support.quadrille import ROOT
 
 
 def _loaded(name):
-    """A module of the folder docs, which is no package."""
+    """A module of the folder `docs/`, which is not a package."""
     spec = util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
     module = util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -34,7 +34,7 @@ def prose(page):
 
 
 def commands():
-    """Every `quadrille` command that pages show: the page, who starts the command, and its words."""
+    """Every `quadrille` command that a page shows: the page, the launcher, and the words of the command."""
     return [
         (named(page), starter, words)
         for page in PAGES

@@ -1,4 +1,4 @@
-"""How many cases a test of drawn cases takes: few where draws are the same in every run, more where they are new."""
+"""The number of examples of a property test: fewer if every run draws the same examples."""
 
 from hypothesis import settings
 
@@ -6,5 +6,5 @@ FEWER = 3
 
 
 def examples(number):
-    """The number where cases are drawn anew (`make fuzz`), and a third of it where the suite repeats its draws."""
+    """`number` if examples are drawn anew (`make fuzz`), and a third of it if the suite repeats its draws."""
     return -(-number // FEWER) if settings().derandomize else number

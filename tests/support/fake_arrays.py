@@ -26,7 +26,7 @@ HOST_WAITS = "the host would have to wait for the device"
 
 
 class Array:
-    """A device array: its memory is known only to this module and the device."""
+    """A device array; only this module and the device know its memory."""
 
     __array_ufunc__ = None  # NumPy's functions and arrays refuse it
 
@@ -146,13 +146,13 @@ def memory_of(operand):
 
 
 def call(function, *operands):
-    """The function on what is there when the stream has come so far; the device warns of nothing."""
+    """Calls the function on the values that the stream has reached; the device gives no warnings."""
     with np.errstate(all="ignore"):
         return function(*map(memory_of, operands))
 
 
 def lazily(cupy, name, function, *operands, out=None):
-    """What a function makes of arrays, when the stream has come to it."""
+    """The result of a function of arrays, computed when the stream reaches it."""
     with np.errstate(all="ignore"):
         looks = np.asarray(function(*map(shadow, operands)))
     if out is None:
@@ -169,7 +169,7 @@ def lazily(cupy, name, function, *operands, out=None):
 
 
 class Function:
-    """One of the module's functions; `add` adds up at indices that repeat, too."""
+    """A function of the module; `add` also sums at repeated indices."""
 
     def __init__(self, cupy, name):
         self._cupy, self._name, self._function = cupy, name, getattr(np, name)

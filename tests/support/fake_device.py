@@ -23,7 +23,7 @@ NCCL_TYPES = {6: np.float16, 7: np.float32, 8: np.float64, 9: np.uint16}
 
 
 class Stream:
-    """Work in order, done when somebody waits for it."""
+    """A queue of work, done in order when somebody waits for it."""
 
     def __init__(self, cupy, number):
         self._cupy, self._queue = cupy, deque()
@@ -35,7 +35,7 @@ class Stream:
         self.handed += 1
 
     def step(self):
-        """Do the next thing, if it can be done yet."""
+        """Does the next piece of work if it can be done yet."""
         if not self._queue:
             return False
         name, act = self._queue[0]
@@ -75,7 +75,7 @@ class Event:
         self.ptr = len(cupy.events) - 1
 
     def query(self):
-        """CUDA's status: that of a device that has failed, else whether it has come so far."""
+        """CUDA's status: the error of a failed device, else whether the stream has reached the event."""
         if self._cupy.fault:
             return self._cupy.fault
         if self.stream.done >= self.number:
@@ -134,7 +134,7 @@ class Cupy(types.ModuleType):
         self.current_stream().hand("copy", partial(np.copyto, into._memory, source._memory))
 
     def hand(self, name, act):
-        """Work for the stream in use."""
+        """Hands work to the stream in use."""
         self.current_stream().hand(name, act)
 
     def ElementwiseKernel(self, inputs, outputs, code, name):
@@ -188,7 +188,7 @@ class Cupy(types.ModuleType):
 
     def _gemm(self, handle, turn_a, turn_b, m, n, k, alpha, a, a_type, a_step, b, b_type, b_step, beta, c, c_type,
               c_step, compute, algorithm):  # fmt: skip
-        """cuBLAS's product of matrices that lie column by column: C_mn = op(A)_mk op(B)_kn."""
+        """cuBLAS's product of matrices stored by columns: C_mn = op(A)_mk op(B)_kn."""
         assert (compute, CUDA_TYPES[c_type]) in {
             (70, np.float64),
             (77, np.float32),
@@ -229,7 +229,7 @@ class CurrentDevice:
 
 
 class Nccl(types.ModuleType):
-    """NCCL among ranks that all live in this process: a call ends when its partners have made theirs."""
+    """NCCL among ranks of this process: a call ends when its partners have made their calls."""
 
     NCCL_SUM, NCCL_MAX, NCCL_FLOAT16, NCCL_FLOAT32, NCCL_FLOAT64, NCCL_BFLOAT16 = 0, 2, 6, 7, 8, 9
 
@@ -249,7 +249,7 @@ class Nccl(types.ModuleType):
         self.group = []
 
     def groupEnd(self):
-        """All calls of a group advance together, as one thing on their stream."""
+        """Ends a group: its calls advance together, as one piece of work on their stream."""
         calls, self.group = self.group, None
         if not calls:
             return
@@ -262,11 +262,11 @@ class Nccl(types.ModuleType):
 
 
 class NotYet(Exception):
-    """A partner has not come."""
+    """A partner has not made its call yet."""
 
 
 class FakeNcclCommunicator:
-    """`post` makes a call known to the partners, `end` does it, once they have posted theirs."""
+    """A communicator: `post` announces a call, and `end` executes it once all partners have posted."""
 
     def __init__(self, nccl, size, unique_id, rank):
         self._nccl, self._size, self.rank = nccl, size, rank
@@ -308,7 +308,7 @@ class FakeNcclCommunicator:
         self._call("receive", stream, ("message", peer, self.rank), room, end)
 
     def _meet(self, name, stream, address, count, kind, finish):
-        """A collective: what everyone brought is copied when all have come."""
+        """A collective: its data is copied when all ranks have made the call."""
 
         def end(meeting):
             if len([key for key in meeting if isinstance(key, int)]) < self._size:
@@ -360,7 +360,7 @@ def at(address, count, dtype):
 
 
 def columns_at(address, shape, step, dtype):
-    """A matrix that lies column by column, `step` elements from one to the next."""
+    """A matrix stored by columns, with `step` elements between the starts of two columns."""
     rows, columns = shape
     assert step >= max(1, rows), f"columns of {rows} elements cannot begin every {step}"
     item = np.dtype(dtype).itemsize
@@ -373,7 +373,7 @@ def from_bits(bits):
 
 
 def to_bits(floats):
-    """The nearest bfloat16, ties to even, by a way of its own: of the two neighbours the closer one."""
+    """The nearest bfloat16, ties to even: the closer of the two neighbours."""
     exact = np.asarray(floats, np.float32)
     below = (exact.view(np.uint32) >> 16).astype(np.uint16)
     above = below + np.uint16(1)
@@ -382,7 +382,7 @@ def to_bits(floats):
 
 
 def to_tf32(floats):
-    """The nearest of 10 bits of mantissa, ties to even."""
+    """The nearest number with 10 bits of mantissa, ties to even."""
     bits = np.ascontiguousarray(floats, np.float32).view(np.uint32)
     return ((bits + 0xFFF + ((bits >> 13) & 1)) & np.uint32(0xFFFFE000)).view(np.float32)
 

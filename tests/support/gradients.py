@@ -1,4 +1,4 @@
-"""Gradients checked against slopes of the loss, by central differences."""
+"""Checks of gradients against slopes of the loss by central differences."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ def slope(loss, parameters, name, direction, step=1e-5):
 
 
 def check_gradients(loss_of, parameters):
-    """Along three random directions of every parameter."""
+    """Compares gradients and slopes along three random directions of every parameter."""
     random = np.random.default_rng(5)
     _, gradients = loss_of(parameters)
     assert set(gradients) == set(parameters)

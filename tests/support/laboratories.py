@@ -22,7 +22,7 @@ with IPRoute() as kernel:
 
 @cache
 def unavailable_reason():
-    """Why no laboratory can be made here; empty where the kernel has namespaces, veth, tbf, htb and u32 for us."""
+    """The reason why no laboratory can be built here; empty if the kernel offers namespaces, veth, tbf, htb and u32."""
     if os.environ.get("QUADRILLE_NO_LAB"):
         return "QUADRILLE_NO_LAB is set"
     if not sys.platform.startswith("linux") or os.geteuid() != 0:

@@ -1,6 +1,6 @@
 """Messages of more than 2^31 elements between two real ranks; started by runtime/test_large_messages.py.
 
-One byte an element, so that two ranks need 2 GiB each.
+An element has one byte, so two ranks need 2 GiB each.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Python programs on real MPI ranks: started by `launch` in a process of its own, and what they said."""
+"""Python programs on real MPI ranks, started by `launch` in a separate process."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ class Launched:
 
 
 def launched(ranks, *program, seconds=300):
-    """What became of `python *program` on that many ranks; the time limit follows the machine's speed.
+    """The end of `python *program` on `ranks` ranks; the time limit follows the machine's speed.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ EXPECTED = {
 
 
 class Counting:
-    """An MPI communicator whose library collectives are counted by their names."""
+    """An MPI communicator that counts its library collectives by name."""
 
     def __init__(self, communicator, called):
         self._communicator, self._called = communicator, called
@@ -49,7 +49,7 @@ class Counting:
 
 
 class CountingCarrier(MpiCarrier):
-    """Whose groups count what they call."""
+    """A carrier whose groups count the MPI functions that they call."""
 
     def __init__(self, *given):
         super().__init__(*given)
@@ -63,7 +63,7 @@ class CountingCarrier(MpiCarrier):
 
 
 def schedule(ranks, rows, *, beside):
-    """Gather A, and scatter the sum of what all have gathered."""
+    """A schedule that gathers A, and scatters the sum of all gathered matrices."""
     tensors = declare(
         Tensor("A", Part("m", ("z",)), Part("n")),
         Tensor("whole", Part("m"), Part("n")),
@@ -78,7 +78,7 @@ def schedule(ranks, rows, *, beside):
 
 
 def check(group, word, *, equal, beside):
-    """Both collectives by one word on one group, blocking or not."""
+    """Checks both collectives by one choice on one group, blocking or not."""
     rows = PIECE * group.size + (0 if equal else 1)
     whole, carrier = np.arange(rows * 3.0).reshape(rows, 3), CountingCarrier(group)
     one = schedule(group.size, rows, beside=beside)

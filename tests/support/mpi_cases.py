@@ -108,7 +108,7 @@ def pipeline(ranks):
 
 
 def exchange(ranks):
-    """A from cut by rows to cut by columns, and back."""
+    """A schedule that turns A from cut by rows to cut by columns, and back."""
     tensors = declare(
         Tensor("A", Part("m", ("x",)), Part("n")),
         Tensor("turned", Part("m"), Part("n", ("x",))),
@@ -122,7 +122,7 @@ def exchange(ranks):
 
 
 def shifts(ranks):
-    """All of A on every rank, by shifts over ever longer distances."""
+    """A schedule that gives every rank all of A by shifts over growing distances."""
     turning = Part("m", ("z",), rotated_by=("t",))
     tensors = declare(
         Tensor("A", Part("m", ("z",)), Part("k")),
@@ -207,13 +207,16 @@ def whole_numbers(seed, rows, columns, dtype="float64"):
 
 
 def chosen_grids(ranks):
-    """Each algorithm on the grids of that many ranks that it accepts; of many, the first, the last and some between."""
+    """Each algorithm on at most four of the grids of `ranks` ranks that it accepts; at least 4d accepts one."""
+    chosen = []
     for algorithm in algorithms():
         grids = [Grid(**lengths) for lengths in factorisations(ranks, algorithm.axes)]
         accepted = [grid for grid in grids if accepts(algorithm, grid)]
-        for number in sorted({round(i * (len(accepted) - 1) / 3) for i in range(4)}):
-            if accepted:
-                yield algorithm.name, accepted[number]
+        if accepted:
+            numbers = sorted({round(i * (len(accepted) - 1) / 3) for i in range(4)})
+            chosen += [(algorithm.name, accepted[number]) for number in numbers]
+    assert "4d" in dict(chosen)
+    return chosen
 
 
 def factorisations(ranks, axes):
@@ -300,13 +303,13 @@ def custom_cases(ranks):
 
 @lru_cache
 def cases(ranks):
-    """All cases on groups of that many ranks; every name once."""
+    """All cases on groups of `ranks` ranks, each name once."""
     found = [*custom_cases(ranks), *product_cases(ranks)]
     return list({case.name: case for case in found}.values())
 
 
 def names():
-    """Names of all cases of all sizes."""
+    """The names of all cases of all sizes."""
     return [case.name for ranks in sorted({size for sizes in ROUNDS for size in sizes}) for case in cases(ranks)]
 
 
@@ -327,7 +330,7 @@ def shares():
 
 
 class Watch:
-    """Ends this rank, naming the case, where one takes too long: a hang must not outlast the test."""
+    """Ends this rank and names the case if a case takes too long, so that a hang does not outlast the test."""
 
     def __init__(self, case_seconds):
         self.case_seconds = case_seconds
@@ -345,7 +348,7 @@ class Watch:
 
 
 def carry_out(case, carrier, group):
-    """What is wrong with the case at some rank of the group, at the group's first; None elsewhere."""
+    """On the first rank of the group, the fault of the case on any rank; None on other ranks."""
     from quadrille.algorithms.analysis.volumes import bytes_sent
     from quadrille.runtime.execution.execute import execute
     from quadrille.runtime.operands.input_sources import WholeMatrices
@@ -375,7 +378,7 @@ def carry_out(case, carrier, group):
 
 
 def play_round(groups, world, watch):
-    """The results of this rank's group, at its first rank."""
+    """On the first rank of a group, the results of the group."""
     from quadrille.runtime.carriers.mpi import MpiCarrier
 
     mine = max(i for i, (first, _, _) in enumerate(groups) if first <= world.rank)

@@ -1,4 +1,4 @@
-"""Messages over a fake NCCL whose ranks all live in this process."""
+"""Messages over a fake NCCL between ranks of this process."""
 
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.carriers.nccl_communicator import NcclCommunicator
@@ -24,7 +24,7 @@ class PatientCommunicator(NcclCommunicator):
 
 
 class NcclInProcess(InProcess):
-    """All ranks here, messages over NCCL; every group and lane has an id of its own."""
+    """A carrier of ranks in this process, with messages over NCCL; every group and lane has its own id."""
 
     def __init__(self, size, library):
         super().__init__(size)

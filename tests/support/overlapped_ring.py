@@ -12,7 +12,7 @@ WHOLE = Part("m")
 
 
 def ring_beside_product(inner, after=()):
-    """A ring over x beside a product with so long an inner dimension; the product waits for the ops in `after`."""
+    """A schedule of a ring over x and a product with this inner dimension; the product waits for the ops in `after`."""
     tensors = [
         Tensor("S", WHOLE, Part("n")),
         Tensor("A", Part("k"), Part("l")),

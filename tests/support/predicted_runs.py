@@ -1,4 +1,4 @@
-"""The record of a prediction beside the record of a run with the same options."""
+"""Records of a prediction and of a run with the same options."""
 
 import json
 
@@ -6,7 +6,7 @@ from tests.support.quadrille import called, quadrille
 
 
 def predicted_and_run(capsys, folder, *words):
-    """The records of a prediction and of a run of the same words on four ranks, and what the run said."""
+    """The records of a prediction and of a run of the same words on four ranks, and the output of the run."""
     words = [*words, "--verify", "--repeats", "1", "--warmups", "0"]
     predicted = called(capsys, "simulate", *words, "--json", "-")
     measured = quadrille("launch", "-n", "4", "run", *words, "--json", folder / "run.json")

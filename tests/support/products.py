@@ -6,7 +6,7 @@ from quadrille.runtime.operands.rectangles import split_block
 
 
 def shapes(problem):
-    """Of A, B and dC."""
+    """The shapes of A, B and dC."""
     m, k, n = problem.m, problem.k, problem.n
     return {
         "A": (k, m) if problem.transposed == "a" else (m, k),
@@ -16,7 +16,7 @@ def shapes(problem):
 
 
 def products(problem, matrices):
-    """C of the two operands, turned if they are stored so; in training the gradient of each, turned back."""
+    """The product C, and in training the gradients of both operands; stored transposes are undone and restored."""
     turned = {"A": problem.transposed == "a", "B": problem.transposed == "b"}
     a, b = (matrices[name].T if turned[name] else matrices[name] for name in "AB")
     if not problem.training:
@@ -31,7 +31,7 @@ def whole_integers(problem, seed=0):
 
 
 def assembled(schedule, execution, name, shape):
-    """The whole matrix from the ranks' blocks, every element written by somebody and alike in all copies."""
+    """The whole matrix from the ranks' blocks, after a check that every element is written and all copies agree."""
     whole = np.full(shape, np.nan)
     for rank, outputs in execution.outputs.items():
         block = schedule.tensors[name].block(schedule.coordinates(rank))

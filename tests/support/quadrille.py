@@ -1,4 +1,4 @@
-"""The command line as a user meets it: words in, exit status, stdout and stderr out."""
+"""Calls of the command line, with exit status, stdout and stderr."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ add_seconds = 3e-4
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended and what it wrote."""
+    """The exit status and the output of a command."""
 
     status: int
     out: str
@@ -38,13 +38,13 @@ class Ended:
 
     @property
     def line(self):
-        """The one line on stderr."""
+        """The only line on stderr."""
         assert self.err.startswith("quadrille: ") and self.err.count("\n") == 1, self.err
         return self.err.strip()
 
 
 def quadrille(*words, environment=None, seconds=120):
-    """What became of `quadrille *words` in a process of its own."""
+    """The end of `quadrille *words` in a separate process."""
     variables = os.environ | {"PYTHONPATH": str(ROOT)} | (environment or {})
     program = [sys.executable, "-P", "-m", "quadrille", *map(str, words)]
     done = subprocess.run(program, env=variables, capture_output=True, text=True, timeout=seconds, check=False)
@@ -52,7 +52,7 @@ def quadrille(*words, environment=None, seconds=120):
 
 
 def called(capsys, *words):
-    """What became of `quadrille *words` in this process."""
+    """The end of `quadrille *words` in this process."""
     capsys.readouterr()
     status = main([str(word) for word in words])
     written = capsys.readouterr()

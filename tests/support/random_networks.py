@@ -1,4 +1,4 @@
-"""Small networks of capacities and flows, drawn at random, for tests of rates and of ends."""
+"""Random small networks of capacities and flows, for tests of rates and end times."""
 
 from math import inf
 
@@ -28,7 +28,7 @@ def networks(draw, most_flows=14):
 
 
 def arrays(capacities, rows, weights, caps):
-    """The arguments of `new_state`."""
+    """The arguments of `new_flow_state`."""
     demands = Demands.of(rows)
     return (
         np.array(capacities),

@@ -1,4 +1,4 @@
-"""The speed of this machine now: time limits follow it, and tests that need a quiet machine retry."""
+"""The present speed of this machine, from which time limits follow, and retries of tests that need a quiet machine."""
 
 import os
 import subprocess
@@ -14,24 +14,24 @@ ATTEMPTS, PAUSE_SECONDS = 3, 5.0
 
 @cache
 def measured_slowness():
-    """How many times as long as on a quiet machine the reference program takes; at least 1. Measured once a session."""
+    """Time of the reference program / its time on a quiet machine, at least 1; measured once a session."""
     begin = time.perf_counter()
     subprocess.run([sys.executable, "-c", REFERENCE], check=True)
     return max(1.0, (time.perf_counter() - begin) / REFERENCE_SECONDS)
 
 
 def slowness():
-    """By how much the machine is slower than a quiet one: measured, or by its load, whichever is more."""
+    """Factor by which the machine is slower than a quiet one: the larger of the measured factor and the load's."""
     return max(measured_slowness(), os.getloadavg()[0] / len(os.sched_getaffinity(0)))
 
 
 def time_limit(seconds):
-    """A time limit for work that has this limit on a quiet machine [s]."""
+    """The time limit here for work with this limit on a quiet machine [s]."""
     return seconds * slowness()
 
 
 def needs_quiet(test):
-    """A test of times: it is repeated after a pause, since other processes may have disturbed it."""
+    """Repeats a test of times after a pause if it fails, because other processes may have disturbed it."""
 
     @wraps(test)
     def repeated(*arguments, **named):

@@ -36,7 +36,7 @@ class PatientCommunicator(StagedCommunicator):
 
 
 class HostOnly:
-    """A group whose members may lend host buffers only, like MPI's."""
+    """A group that takes only host buffers, like MPI's."""
 
     def __init__(self, inner):
         self._inner, self.member, self.size = inner, inner.member, inner.size
@@ -51,7 +51,7 @@ class HostOnly:
 
 
 class StagedInProcess(InProcess):
-    """All ranks here, each message through pinned buffers."""
+    """A carrier of ranks in this process, with every message through pinned buffers."""
 
     def __init__(self, size, library, chunk_bytes=PINNED_CHUNK_BYTES):
         super().__init__(size)
@@ -76,7 +76,7 @@ def products(problem, matrices):
 
 
 def run(library, carrier, dtype, algorithm, grid, collectives="own:ring", overlaps="none", whole=True):
-    """Execute on fake device arrays and compare the blocks of the ranks that live here with NumPy's products."""
+    """Executes on fake device arrays, and compares the blocks of the ranks of this process with NumPy's products."""
     problem = Matmul(7, 11, 5, dtype, "training", panel=3)
     schedule = overlap(matmul_schedule(problem, algorithm, grid), parse_overlap(overlaps))
     matrices = matrices_of(problem)

@@ -12,7 +12,7 @@ LEAF_SPINE = {"family": "leaf-spine", "leaves": 2, "spines": 1, "hosts_per_leaf"
 
 
 def laboratory(bursts, *, family=None, cores=2, cost=0.0):
-    """Four hosts that share cores, on links with token buckets of so many bytes."""
+    """Four hosts that share cores, on links with token buckets of `bursts` bytes."""
     topology = family or {"family": "star", "hosts": 4}
     return Machine(
         name="lab",

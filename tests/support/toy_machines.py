@@ -66,13 +66,13 @@ def one_host(cores, *, transfer=(), **given):
 
 
 def gemm_row(m, k, n, seconds, **given):
-    """A measured product that took so many seconds."""
+    """A measured product that took this time [s]."""
     given = {"dtype": "float64", "layout": "NN", **given}
     return GemmRow(m=m, k=k, n=n, flops_per_second=2.0 * m * k * n / seconds, **given)
 
 
 def memory_row(operation, size, seconds, **given):
-    """Measured work bound by memory that took so many seconds."""
+    """Measured memory-bound work that took this time [s]."""
     return MemoryRow(operation=operation, bytes=size, bytes_per_second=size / seconds, **given)
 
 
@@ -81,12 +81,12 @@ def transfer_row(size, seconds, *, pattern="shift", ranks=2):
 
 
 def program_of(grid, tensors, *ops, dtype="float64", roles=(), **sizes):
-    """A schedule of a few ops; nothing in it is an input, so that any op may use up anything."""
+    """A schedule of a few ops without inputs, so that any op may consume any tensor."""
     return Schedule("toy", sizes, grid, dtype, declare(*tensors), (), (), roles or (Role(tuple(ops)),))
 
 
 def products(ranks, m, k, n, *, count=1, dtype="float64"):
-    """On each rank, one after the other, `count` whole products that need nobody else."""
+    """`count` whole products on each rank, one after the other, without communication."""
     rows, inner, columns = Part("m"), Part("k"), Part("n")
     tensors = [Tensor("A", rows, inner), Tensor("B", inner, columns), Tensor("C", rows, columns)]
     ops = [Gemm(name=f"multiply {i}", a="A", b="B", c="C") for i in range(count)]

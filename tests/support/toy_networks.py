@@ -9,7 +9,7 @@ NVLINK, NIC, LATENCY = 450e9, 50e9, 1e-6
 
 
 def two_levels(gpus, leaf_bandwidth, *, node=NODE, leaf=LEAF, nvlink=NVLINK, nic=NIC):
-    """Capacities, and routes between places.
+    """Capacities, and routes between endpoints.
 
     Links, in this order: each GPU to its node's switch, back, each NIC to its leaf, back, each leaf up, and down.
     Inside a node and inside a leaf a route has two links, else four; each costs one latency.
@@ -39,7 +39,7 @@ def two_levels(gpus, leaf_bandwidth, *, node=NODE, leaf=LEAF, nvlink=NVLINK, nic
 
 
 def star(hosts, bandwidth=1e9, latency=1e-6):
-    """Hosts on one switch: a link up and one down for each."""
+    """Hosts on one switch; each host has a link up and a link down."""
 
     def route(sources, targets):
         return paths(np.stack([sources, hosts + targets], axis=1), latency)
@@ -48,7 +48,7 @@ def star(hosts, bandwidth=1e9, latency=1e-6):
 
 
 def paths(table, latency=LATENCY):
-    """One path a flow, from a table of links with -1 where there is none."""
+    """One path for each flow, from a table of links; -1 stands for no link."""
     used = table >= 0
     offsets = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
     links = table[used]

@@ -21,7 +21,7 @@ EACH_SHORTCUT_OFF = {"fold": False}, {"fold_time": False}, {"memory": False}, {"
 
 
 def scheduled(grid, overlaps="none", *, layers=LAYERS, batch=12, **options):
-    """One training step of a GPT with that grid and those overlaps."""
+    """One training step of a GPT with this grid and these overlaps."""
     problem = Gpt(layers, 24, 4, 6, 34, batch, **options)
     schedule = gpt_schedule(problem, parse_grid(grid), Scheme4D())
     return schedule if overlaps == "none" else overlap(schedule, set(overlaps.split(",")))

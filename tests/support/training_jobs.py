@@ -1,4 +1,4 @@
-"""Training as `run` does it, all ranks in this process: what tests of data, checks and checkpoints share."""
+"""Training runs with all ranks in this process, for tests of data, checks and checkpoints."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ class Alone:
 
 
 def ended(*, save="", load="", seed=0, carrier=InProcess, library=None, warmups=0, **flags):
-    """What became of a run: experiment, schedule, execution, source, data and first step; results are on the host.
+    """A finished run: experiment, schedule, execution, source, data and first step; results are on the host.
 
     `carrier` makes one of so many ranks, `library` has the arrays, and `warmups` runs go before.
     """
@@ -73,7 +73,7 @@ def fetched(outputs, library):
 
 
 def write(path, experiment, schedule, execution, steps, fetch=lambda array: array):
-    """A checkpoint of what all ranks have."""
+    """Writes a checkpoint of the state of all ranks."""
     writer = CheckpointWriter(path, schedule, training_state(schedule), steps, experiment.model)
     writer.create()
     for rank, outputs in outputs_of(execution):
@@ -84,7 +84,7 @@ def write(path, experiment, schedule, execution, steps, fetch=lambda array: arra
 
 
 def losses(run):
-    """Of every step, from the first rank that has them."""
+    """The losses of all steps, from the first rank that has them."""
     every = (
         [float(loss.reshape(-1)[0]) for loss in found["loss"] if loss.size] for _, found in sorted(outputs(run).items())
     )
@@ -96,7 +96,7 @@ def outputs(run):
 
 
 def verdict(run, change=lambda rank, blocks: None):
-    """What `--verify` says of a run whose blocks were changed."""
+    """The verdict of `--verify` on a run whose blocks were changed."""
     experiment = run.experiment
     reference = serial_reference(experiment.problem, run.schedule, run.source, run.data, run.first)
     verdicts = []

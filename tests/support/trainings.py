@@ -1,4 +1,4 @@
-"""Training steps on the in-process carrier beside the serial reference: what tests of training share."""
+"""Training steps on the in-process carrier, and the serial reference, for tests of training."""
 
 from functools import partial
 from zlib import crc32
@@ -70,7 +70,7 @@ def assembled(schedule, name, outputs):
 
 
 def _put(found, tensor, moment, block, shape):
-    """One rank's block; ranks that hold the same must have the same bits."""
+    """Puts one rank's block into its matrix; ranks that hold the same block must have the same bits."""
     span, copy = tensor.block(moment), tensor.copy_name(moment)
     whole = found.setdefault(copy, np.full(shape, np.nan))
     view = whole[slice(*span.rows), slice(*span.columns)]
@@ -112,7 +112,7 @@ def _microbatches(matrices, name):
 
 
 def trained(schedule, matrices, collectives="own"):
-    """What the ranks of the in-process carrier have at the end."""
+    """The execution of a schedule by the ranks of the in-process carrier."""
     return execute(schedule, matrices, InProcess(schedule.grid.size), choices=parse_choices(collectives))
 
 
@@ -150,7 +150,7 @@ def total_flops(schedule):
 
 
 def bits(done):
-    """Everything that the ranks have at the end, to the bit."""
+    """The bits of everything that the ranks hold at the end."""
     return {
         (rank, name, place): block.tobytes()
         for rank, tensors in done.outputs.items()

@@ -1,4 +1,4 @@
-"""The amount of work of a function, counted and not timed, so that the speed of the machine does not matter."""
+"""The work of a function as a count, which does not depend on the speed of the machine."""
 
 import sys
 

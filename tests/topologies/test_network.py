@@ -6,7 +6,7 @@ from quadrille.topologies.families.basic import star
 from quadrille.topologies.families.leaf_spine import leaf_spine
 from quadrille.topologies.network import link_name
 from quadrille.topologies.network_builder import Builder, reverse
-from quadrille.topologies.size_limits import MAX_NODES, check_cable, check_counts, check_size
+from quadrille.topologies.size_limits import MAX_LINKS, MAX_NODES, check_cable, check_counts, check_size
 
 
 @pytest.fixture
@@ -150,7 +150,9 @@ def test_cables_that_cannot_be_are_refused(bandwidth, latency, message):
 
 
 def test_what_would_not_fit_in_memory_is_refused_once_and_clearly():
-    check_size("star", MAX_NODES, 4 * MAX_NODES)
-    with pytest.raises(InputError, match="star: 2097153 nodes and 2 links are too many") as refused:
+    check_size("star", MAX_NODES, MAX_LINKS)
+    with pytest.raises(InputError, match="star: 1048577 nodes and 2 links are too many") as refused:
         check_size("star", MAX_NODES + 1, 2)
     assert str(refused.value).count("at most") == 1
+    with pytest.raises(InputError, match="star: 2 nodes and 2097153 links are too many"):
+        check_size("star", 2, MAX_LINKS + 1)

@@ -72,17 +72,21 @@ def network_of_family(net: Network) -> Network | None:
     return built if same else None
 
 
-def check_written(net: Network, path: str) -> None:
+def check_written(net: Network, path: str, *, most_endpoints: int = MAX_LISTED_ENDPOINTS) -> None:
     """Checks that a network can be written as node-link JSON.
+
+    Parameters
+    ----------
+    most_endpoints : largest number of endpoints between which routes are listed
 
     Raises
     ------
-    InputError : a network with listed routes between more than `MAX_LISTED_ENDPOINTS` endpoints
+    InputError : a network with listed routes between more endpoints
     """
-    if isinstance(net.paths, ListedPaths) and net.endpoint_count > MAX_LISTED_ENDPOINTS:
+    if isinstance(net.paths, ListedPaths) and net.endpoint_count > most_endpoints:
         raise InputError(
             f"{path}: {net.name} has routes of its own between {net.endpoint_count} endpoints; "
-            f"JSON lists them one by one, between at most {MAX_LISTED_ENDPOINTS}"
+            f"JSON lists them one by one, between at most {most_endpoints}"
         )
 
 

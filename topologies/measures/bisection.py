@@ -27,19 +27,23 @@ if TYPE_CHECKING:
     import networkx as nx
 
 NODE_PARTS = ("gpu", "nvswitch", "cpu", "pcie", "nic")
-CUT_LINKS = 6_000
+MAX_FLOW_LINKS = 6_000
 """Largest number of links (each half of the endpoints merged, parallel links as one) for a maximum flow."""
 MAX_FLOW_PATHS = 4_000_000
 """Largest number of paths of a flow that is tried."""
 SAME = 1e-9
 
 
-def bisection(net: Network) -> Figure:
+def bisection(net: Network, *, max_flow_links: int = MAX_FLOW_LINKS) -> Figure:
     """The bisection bandwidth: the largest bandwidth from the first half of the endpoints to the second [B/s].
 
     >>> from quadrille.topologies.families.torus import ring
     >>> bisection(ring(6, bandwidth=1e9, latency=0.0)).value
     2000000000.0
+
+    Parameters
+    ----------
+    max_flow_links : largest number of links for a maximum flow, see `MAX_FLOW_LINKS`
 
     Raises
     ------
@@ -50,7 +54,7 @@ def bisection(net: Network) -> Figure:
     least, name = min(_cuts(net), key=lambda cut: cut[0])
     if any(flow >= least * (1 - SAME) for flow in _shifted_flows(net)):
         return Figure(least, "exact", f"{name}, and a flow that fills it")
-    graph = _merged_graph(net)
+    graph = _merged_graph(net, max_flow_links)
     if graph is not None:
         import networkx as nx
 
@@ -147,15 +151,15 @@ def _flow(net: Network, routing: Routing, sources: Ints, targets: Ints) -> float
     return float(len(sources) * np.min(net.bandwidths[used] / load[used], initial=np.inf))
 
 
-def _merged_graph(net: Network) -> "nx.DiGraph | None":
-    """The network with each half merged into a node, "source" and "sink"; None if it is too large."""
+def _merged_graph(net: Network, most_links: int) -> "nx.DiGraph | None":
+    """The network with each half merged into a node, "source" and "sink"; None if it has too many links."""
     senders, receivers = _halves(net)
     merged = np.arange(net.node_count)
     source, sink = int(senders[0]), int(receivers[0])
     merged[senders], merged[receivers] = source, sink
     ends = merged[net.sources] * net.node_count + merged[net.targets]
     keys, where = np.unique(ends, return_inverse=True)
-    if len(keys) > CUT_LINKS:
+    if len(keys) > most_links:
         return None
     import networkx as nx
 

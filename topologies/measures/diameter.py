@@ -14,16 +14,20 @@ from quadrille.topologies.network import Network
 from quadrille.topologies.routes.search import Hops, SearchedPaths
 
 LEAST_SEARCHES = 4
-WORK = 20_000_000
+MOST_VISITS = 20_000_000
 """Number of links that all searches from endpoints together may visit."""
 
 
-def diameter(net: Network) -> Figure:
+def diameter(net: Network, *, most_visits: int = MOST_VISITS) -> Figure:
     """The diameter: most hops of a shortest path between two endpoints.
 
     >>> from quadrille.topologies.families.basic import star
     >>> str(diameter(star(3, bandwidth=1e9, latency=0.0)))
     '2 (searched from 1 of 3 endpoints, and no two can be further apart)'
+
+    Parameters
+    ----------
+    most_visits : number of links that all searches from endpoints together may visit
 
     Raises
     ------
@@ -31,7 +35,7 @@ def diameter(net: Network) -> Figure:
     """
     nodes, count, hops, most = net.endpoint_nodes(), net.endpoint_count, Hops(net), 0
     bound = _most_hops(net, hops)
-    searches = min(count, max(LEAST_SEARCHES, WORK // max(1, net.link_count)))
+    searches = min(count, max(LEAST_SEARCHES, most_visits // max(1, net.link_count)))
     for done, start in enumerate(np.linspace(0, count - 1, searches).astype(np.int64).tolist(), start=1):
         distances = hops.nearest(int(nodes[start]))[nodes]
         if (distances < 0).any():

@@ -1,8 +1,7 @@
-"""What an op comes to on a rank: that of its kind of place is that of the place itself."""
+"""Op plans: the plan of a kind of coordinates is the plan of each rank of that kind."""
 
 import pytest
 
-from quadrille.algorithms.analysis import op_plans as op_plans
 from quadrille.algorithms.analysis.op_plans import OpPlans, plan_steps
 from quadrille.algorithms.analysis.storage import local_copies
 from quadrille.algorithms.analysis.traffic import traffic
@@ -29,13 +28,13 @@ def schedule_of(algorithm, grid, sizes=(13, 11, 17)):
     return matmul_schedule(Matmul(*sizes, passes="training"), algorithm, parse_grid(grid))
 
 
-def as_found(moved, copied, steps):
-    """All that is said of a communication op; a lowered collective has functions, which cannot be compared."""
+def comparable(moved, copied, steps):
+    """The plan of a communication op as values that compare; a lowered collective has functions, which do not."""
     if moved is None:
         return None, copied, list(steps)
     lowered = moved.lowered
-    said = (moved.member, moved.edges, moved.receive_edges, moved.item_bytes, moved.root)
-    return (*said, lowered.algorithm, lowered.members, lowered.pieces, lowered.steps), copied, list(steps)
+    sizes = (moved.member, moved.edges, moved.receive_edges, moved.item_bytes, moved.root)
+    return (*sizes, lowered.algorithm, lowered.members, lowered.pieces, lowered.steps), copied, list(steps)
 
 
 @pytest.mark.parametrize("shards", ["exact", "even"])
@@ -44,29 +43,32 @@ def as_found(moved, copied, steps):
 def test_ranks_of_one_kind_have_one_plan(algorithm, grid, collectives, shards):
     schedule, choices = schedule_of(algorithm, grid), parse_choices(collectives)
     schedule = with_even_shards(schedule) if shards == "even" else schedule
-    found = OpPlans(schedule, choices)
+    check_plans(OpPlans(schedule, choices), schedule, choices)
+
+
+def check_plans(op_plans, schedule, choices):
+    """Compares the plan of every op on every rank with the traffic and the copies of that op on that rank."""
     for rank in range(schedule.grid.size):
-        place = schedule.coordinates(rank)
-        for op, moment in walk(schedule.program(place), place):
+        start = schedule.coordinates(rank)
+        for op, coordinates in walk(schedule.program(start), start):
             if not isinstance(op, Communication):
-                assert found.local(op, moment) == OpPlans(schedule, choices).local(op, moment)
+                assert op_plans.local(op, coordinates) == OpPlans(schedule, choices).local(op, coordinates)
                 continue
-            moved = traffic(op, schedule, moment, choices)
+            moved = traffic(op, schedule, coordinates, choices)
             steps = plan_steps(moved) if moved is not None else ()
-            comm_plan = found.communication(op, moment)
-            expected = as_found(moved, local_copies(op, schedule, moment, moved), steps)
-            assert as_found(comm_plan.traffic, comm_plan.copied, comm_plan.steps()) == expected
+            comm_plan = op_plans.communication(op, coordinates)
+            expected = comparable(moved, local_copies(op, schedule, coordinates, moved), steps)
+            assert comparable(comm_plan.traffic, comm_plan.copied, comm_plan.steps()) == expected
 
 
-def test_many_ranks_share_few_duties():
+def test_many_ranks_share_few_plans():
     schedule, choices = schedule_of("4d", "data=2,z=2,y=2,x=4", (64, 64, 64)), parse_choices("own:ring")
-    found, op = OpPlans(schedule, choices), next(iter(schedule.program(schedule.coordinates(0))))
-    distinct = {id(found.communication(op, schedule.coordinates(rank))) for rank in range(schedule.grid.size)}
+    op_plans, op = OpPlans(schedule, choices), next(iter(schedule.program(schedule.coordinates(0))))
+    distinct = {id(op_plans.communication(op, schedule.coordinates(rank))) for rank in range(schedule.grid.size)}
     assert len(distinct) == schedule.grid.length(op.axis)
 
 
-@pytest.mark.parametrize("kept", [{"MOST_KINDS": 2}, {"MOST_STEPS": 3}])
-def test_what_is_forgotten_is_found_again(monkeypatch, kept):
-    for name, value in kept.items():
-        monkeypatch.setattr(op_plans, name, value)
-    test_ranks_of_one_kind_have_one_plan("cannon", "z=3,x=3", "own:ring", "exact")
+@pytest.mark.parametrize("limit", [{"most_kinds": 2}, {"most_steps": 3}])
+def test_a_small_cache_changes_no_plan(limit):
+    schedule, choices = schedule_of("cannon", "z=3,x=3"), parse_choices("own:ring")
+    check_plans(OpPlans(schedule, choices, **limit), schedule, choices)

@@ -51,6 +51,7 @@ def test_slices_of_one_thread_nest(timeline):
     for event in slices(chrome_trace([timeline])):
         begin = round(event["ts"] * 1000)
         threads.setdefault((event["pid"], event["tid"]), []).append((begin, begin + round(event["dur"] * 1000)))
+    assert {pid for pid, _ in threads} == {span.rank for span in timeline.spans}
     for intervals in threads.values():
         for (a, b), (c, d) in combinations(intervals, 2):
             assert b <= c or d <= a or (a <= c and d <= b) or (c <= a and b <= d)

@@ -13,8 +13,7 @@ from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
-from quadrille.algorithms.passes import band_ranges
-from quadrille.algorithms.passes.bands import in_bands
+from quadrille.algorithms.passes import bands
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllReduce, Gemm, Pointwise
@@ -38,10 +37,9 @@ GPT = Gpt(2, 12, 4, 5, 17, 6, dtype="float64", steps=2, adam=ADAM)
 PRODUCT = Matmul(24, 16, 20, "float64", "training")
 
 
-@pytest.fixture(autouse=True)
-def few_rows(monkeypatch):
-    """Bands of dW however few their rows are."""
-    monkeypatch.setattr(band_ranges, "LEAST_ACCUMULATED_ROWS", 1)
+def in_bands(schedule, count):
+    """The schedule in bands, in which dW is accumulated by band however few rows a band has."""
+    return bands.in_bands(schedule, count, least_rows=1)
 
 
 def waits(schedule, rank=0):
@@ -161,10 +159,9 @@ def test_nothing_is_cut_where_no_sum_follows_a_product_or_rows_are_too_few():
         assert in_bands(plain, count).tensors == plain.tensors
 
 
-def test_dw_of_few_rows_is_not_cut(monkeypatch):
-    monkeypatch.undo()
+def test_dw_of_few_rows_is_not_cut():
     step = Mlp((8, 8, 8), rows=1024, adam=ADAM)
-    names = {count: set(waits(in_bands(schedule_of(step, Grid(y=2, x=2)), count))) for count in (4, 8)}
+    names = {count: set(waits(bands.in_bands(schedule_of(step, Grid(y=2, x=2)), count))) for count in (4, 8)}
     assert "L1 multiply dW, 1 of 4" in names[4] and "L1 multiply dW" in names[8]
 
 
@@ -211,19 +208,20 @@ def test_bands_go_on_through_the_loss_of_microbatches():
 
 def test_bands_of_even_shards_are_all_rows():
     schedule = with_even_shards(in_bands(schedule_of(replace(GPT, batch=9), Grid(z=2, y=2, x=2)), 2))
-    for name, tensor in schedule.tensors.items():
-        if tensor.band_of is not None:
-            place = schedule.coordinates(0)
-            bands = bands_of(schedule.tensors)[tensor.band_of]
-            held = sum(schedule.tensors[band].block(place).elements for band in bands)
-            assert held == schedule.tensors[tensor.band_of].block(place).elements, name
+    coordinates, banded = schedule.coordinates(0), bands_of(schedule.tensors)
+    assert {len(names) for names in banded.values()} == {2}
+    for whole, names in banded.items():
+        elements = [schedule.tensors[name].block(coordinates).elements for name in names]
+        assert sum(elements) == schedule.tensors[whole].block(coordinates).elements, whole
 
 
 def test_the_lengths_that_a_band_may_have_are_those_that_it_has():
     schedule = in_bands(schedule_of(replace(GPT, batch=7), Grid(z=2, y=2, x=2)), 2)
-    for tensor in schedule.tensors.values():
-        had = {tensor.rows.bounds(schedule.coordinates(rank)) for rank in range(schedule.grid.size)}
-        assert {stop - start for start, stop in had} <= lengths(tensor.rows, schedule)
+    bands_of_tensors = [tensor for tensor in schedule.tensors.values() if tensor.band_of is not None]
+    assert bands_of_tensors
+    for tensor in bands_of_tensors:
+        bounds = {tensor.rows.bounds(schedule.coordinates(rank)) for rank in range(schedule.grid.size)}
+        assert {stop - start for start, stop in bounds} <= lengths(tensor.rows, schedule)
 
 
 def test_fewer_than_one_band_are_refused():

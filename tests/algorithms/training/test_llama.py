@@ -99,10 +99,13 @@ def test_overlaps_change_no_bit_of_a_llama(name, grid):
     matrices = whole_matrices(plain, 17)
     expected = trained(plain, matrices).outputs
     for names in (("oag",), OVERLAPS):
-        found = trained(validate(overlap(plain, names)), matrices).outputs
-        for rank, blocks in expected.items():
-            for tensor, one in blocks.items():
-                assert all(np.array_equal(a, b) for a, b in zip(one, found[rank][tensor], strict=True)), (names, tensor)
+        overlapped = trained(validate(overlap(plain, names)), matrices).outputs
+        assert list(overlapped) == list(range(grid.size))
+        for rank, tensors in overlapped.items():
+            assert tensors.keys() == expected[rank].keys()
+            for tensor, blocks in tensors.items():
+                pairs = zip(blocks, expected[rank][tensor], strict=True)
+                assert all(np.array_equal(block, plain_block) for block, plain_block in pairs), (names, tensor)
 
 
 # What it costs.

@@ -275,6 +275,7 @@ def test_all_a_mesh_or_a_cube_holds_is_held_once():
     """No weight, position or vector is repeated inside the mesh, or the cube: balanced storage."""
     for name, grid in (("optimus", Grid(z=2, x=3)), ("bian", Grid(z=2, y=2, x=2)), ("bian", Grid(z=3, y=3, x=3))):
         schedule = schedule_of(MODEL, grid, find_scheme(name))
+        assert {"table", "positions", "up W", "up b"} <= set(schedule.state)
         for state in schedule.state:
             tensor = schedule.tensors[state]
             whole = prod(schedule.sizes[part.dimension] * part.unit for part in (tensor.rows, tensor.columns))
@@ -307,8 +308,10 @@ def test_a_second_buffer_changes_no_bit(grid, problem, panel, sets):
     for names in sets:
         ahead = validate(overlap(plain, names))
         found = trained(ahead, matrices)
+        assert "loss" in plain.outputs
         for name in plain.outputs:
             one, other = (assembled(plain, name, execution.outputs) for execution in (expected, found))
+            assert one.keys() == other.keys()
             assert all(np.array_equal(one[copy], other[copy]) for copy in one), (names, name)
         assert found.bytes_sent == expected.bytes_sent, names
         predicted = volumes(ahead, Choices())

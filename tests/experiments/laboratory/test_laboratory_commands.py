@@ -6,16 +6,15 @@ import re
 import msgspec
 import pytest
 
-from quadrille.experiments.laboratory.laboratory_commands import LaboratoryList
-from quadrille.runtime.laboratory import laboratory, namespaces, register
-from quadrille.runtime.laboratory.register import LaboratoryRecord, own_start
+from quadrille.experiments.laboratory.laboratory_commands import LaboratoryList, show_laboratories
+from quadrille.runtime.laboratory import laboratory, namespaces
+from quadrille.runtime.laboratory.register import LaboratoryRecord, Register, own_start
 from tests.support.quadrille import called
 
 
 @pytest.fixture(autouse=True)
-def nothing_stands(tmp_path, monkeypatch):
+def nothing_stands(monkeypatch):
     """What is made would be an error."""
-    monkeypatch.setattr(register, "FOLDER", tmp_path)
     monkeypatch.setattr(namespaces, "check_allowed", lambda: None)
     monkeypatch.setattr(laboratory, "up", None)
 
@@ -44,7 +43,7 @@ def test_what_cannot_be_is_one_line_before_anything_stands(capsys, words, said):
 
 
 def test_running_laboratories_are_listed_under_a_schema_and_with_provenance(capsys, tmp_path):
-    owner, started = own_start()
+    register, (owner, started) = Register(tmp_path), own_start()
     stays = LaboratoryRecord(
         name="stays",
         topology="star:hosts=2",
@@ -55,9 +54,10 @@ def test_running_laboratories_are_listed_under_a_schema_and_with_provenance(caps
     for entry in (stays, msgspec.structs.replace(stays, name="runs", owner=owner, owner_started=started)):
         register.write(entry)
     register.path_of("newer").write_text('{"schema": "quadrille/laboratory/9"}')
-    ended = called(capsys, "lab", "status", "--json", "-")
-    assert ended.status == 0 and "it is passed over" in ended.line
-    told = json.loads(ended.out)
+    show_laboratories(json="-", command=["quadrille", "lab", "status", "--json", "-"], register=register)
+    out, err = capsys.readouterr()
+    assert "it is passed over" in err
+    told = json.loads(out)
     assert next(iter(told)) == "schema" and told.pop("schema") == "quadrille/laboratories/1"
     found = msgspec.convert(told, LaboratoryList)
     assert found.provenance.command == "quadrille lab status --json -"

@@ -10,9 +10,9 @@ from quadrille.experiments.laboratory import laboratory_ranks
 from quadrille.experiments.laboratory.laboratory_commands import parse_laboratory
 from quadrille.experiments.laboratory.laboratory_ranks import command_with_topology, launch_in_laboratory
 from quadrille.experiments.laboratory.topology_plan import MOST_HOSTS, namespace_plan, scaled_network
-from quadrille.runtime.laboratory import namespaces, register
+from quadrille.runtime.laboratory import namespaces
 from quadrille.runtime.laboratory.namespace_plan import HOST_INTERFACE
-from quadrille.runtime.laboratory.register import LaboratoryRecord
+from quadrille.runtime.laboratory.register import LaboratoryRecord, Register
 from quadrille.runtime.launching.mpirun import Mpi
 from quadrille.topologies.build import build, parse_topology
 from quadrille.topologies.files import node_link
@@ -65,7 +65,9 @@ def links_walked(made, source, target):
 
 @pytest.mark.parametrize("text", [*SINGLE_HOMED, *MANY_HOMED])
 def test_a_pair_has_a_queue_at_each_port_with_a_rate_on_its_path_and_nowhere_else(text):
-    made = namespace_plan(network(text))
+    net = network(text)
+    made = namespace_plan(net)
+    assert len(made.hosts) == net.endpoint_count
     for source in made.hosts:
         for target in set(made.hosts) - {source}:
             pair = made.addresses[source], made.addresses[target]
@@ -253,10 +255,10 @@ def test_fewer_than_one_rank_is_refused_before_anything_is_divided_by_it():
         launch_in_laboratory(STAR, 0, ["run"])
 
 
-def test_mpirun_gets_the_agent_in_the_words_of_its_own_version(tmp_path, monkeypatch):
-    monkeypatch.setattr(register, "FOLDER", tmp_path)
+def test_mpirun_gets_the_agent_in_the_words_of_its_own_version(tmp_path):
     both = ("4.1.6", "5.0.11")
-    words = {version: laboratory_ranks._mpirun_options(STAR, 2, Mpi("Open MPI", version)) for version in both}
+    register = Register(tmp_path)
+    words = {version: laboratory_ranks._mpirun_options(STAR, 2, Mpi("Open MPI", version), register) for version in both}
     agent = words["5.0.11"][words["5.0.11"].index("plm_ssh_agent") + 1]
     assert " ".join(["--mca", "plm_rsh_agent", agent]) in " ".join(words["4.1.6"])
     assert " ".join(["--prtemca", "plm_ssh_agent", agent]) in " ".join(words["5.0.11"])

@@ -175,7 +175,9 @@ def test_an_axis_of_one_rank_costs_nothing():
 def test_with_joined_nics_the_rule_of_axonn_for_rings_that_leave_a_node_follows(stride):
     machine, ranks = nodes(8, nics=1, nic_bandwidth=100e9), 32
     node = NodeBandwidths(4, {}, 100e9)
-    for length in (length for length in (2, 4, 8, 16) if stride * length <= ranks and stride * length > 4):
+    lengths = [length for length in (2, 4, 8, 16) if 4 < stride * length <= ranks]
+    assert lengths == {1: [8, 16], 2: [4, 8, 16], 4: [2, 4, 8], 8: [2, 4]}[stride]
+    for length in lengths:
         grid = Grid(x=stride, y=length, data=ranks // stride // length)
         found = closed_form_model(machine, ranks).hops.axis_link(grid, "y").bandwidth
         assert found == pytest.approx(effective_bandwidth(stride, length, node))
@@ -197,7 +199,9 @@ def test_without_latency_the_closed_form_is_that_of_the_4d_layer():
     m, k, n = 96, 144, 192
     machine = star(12, latency=0.0, memory=FREE)
     problem = Matmul(m, k, n, "float32", "training")
-    for grid in grids(12, find_algorithm("4d")):
+    all_grids = list(grids(12, find_algorithm("4d")))
+    assert len(all_grids) == 40
+    for grid in all_grids:
         closed = closed_form_model(machine, 12).closed_form(matmul_schedule(problem, "4d", grid))
         bandwidths = dict.fromkeys(AXES, BANDWIDTH)
         layer = layer_cost(m / grid.data, k, n, grid.lengths, bandwidths, element_bytes=4, gradient_bytes=4)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from quadrille.simulator.simulate import Limits
 from tests.support.quadrille import called
 
 SMALL = ["simulate", "--matmul", "512,512,512", "--grid", "z=4,x=2", "--machine", "frontier", "--slow", "gpu:5=0.8"]
@@ -32,7 +33,7 @@ def test_a_prediction_at_the_granularity_of_collectives_states_its_bound(capsys)
 
 
 def test_what_would_take_long_is_bounded_and_says_why_nothing_folds(capsys, monkeypatch):
-    monkeypatch.setattr("quadrille.simulator.simulate.LONG_SECONDS", 1e-9)
+    monkeypatch.setattr("quadrille.simulator.simulate.LIMITS", Limits(long_seconds=1e-9))
     words = ["--grid", "z=40,x=6", "--machine", "frontier"]
     made, said = predicted(capsys, *SMALL, *words)
     assert made["simulation"]["granularity"] == "collective"

@@ -27,7 +27,7 @@ from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.cli.parsing.ranking import parse_question
 from quadrille.experiments.rank.analytical_ranking import rank_candidates
 from quadrille.experiments.rank.candidate_grids import GridLimits, candidate_grids
-from quadrille.experiments.rank.candidate_step import simulated_step
+from quadrille.experiments.rank.candidate_step import granularity_of, simulated_step
 from quadrille.experiments.rank.disagreements import causes_of_communication_model, explanation_lines
 from quadrille.experiments.rank.kendall_tau import kendall_tau
 from quadrille.experiments.rank.memory_by_grid import peak_bytes_by_grid
@@ -300,11 +300,10 @@ def test_collectives_are_those_of_nccl_unless_ops_overlap_or_others_are_named():
     assert str(asked(collectives="own:doubling").training.execution.choices) == "own:doubling"
 
 
-def test_steps_that_overlap_are_simulated_exactly_unless_gpus_are_very_many(monkeypatch):
+def test_steps_that_overlap_are_simulated_exactly_unless_gpus_are_very_many():
     question = asked(overlap="oar", gpus="6")
     assert not simulated_step(question, Grid(z=3, x=2)).bounded
-    monkeypatch.setattr("quadrille.experiments.rank.candidate_step.MANY_GPUS", 5)
-    assert simulated_step(question, Grid(z=3, x=2)).bounded
+    assert [granularity_of(question, many_gpus=many) for many in (5, 6)] == ["collective", "exact"]
 
 
 @pytest.mark.parametrize(("overlap", "layers"), [("none", 3), ("oar,ors,oag", 9)])

@@ -23,6 +23,7 @@ from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.cli.parsing.matmul import parse_matmul
 from quadrille.cli.parsing.sweep import predicted, sweep
 from quadrille.cli.parsing.sweep_points import KEYS, SweepFlags, parse_varied, parse_vary, points
+from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.experiments.sweep import sweep as sweeping
@@ -38,6 +39,7 @@ from quadrille.topologies.machines.machine_file import save_machine
 from quadrille.topologies.machines.what_if import with_faults
 from tests.support.by_words import step_predicted
 from tests.support.quadrille import ROOT, called
+from tests.support.speed import time_limit
 from tests.support.toy_machines import star
 
 BANDWIDTH = "set:topology.bandwidth_bytes_per_second"
@@ -397,6 +399,73 @@ def test_ctrl_c_ends_the_command_and_its_processes_and_keeps_what_was_found(toy,
     while alive(running.pid) and time.monotonic() < until:
         time.sleep(0.1)
     assert not alive(running.pid)
+
+
+SLOW_AFTER_TWO = """
+import sys, time
+from quadrille.cli.parsing.flags import MatmulFlags
+from quadrille.cli.parsing.machines import MachineFlags
+from quadrille.cli.parsing.sweep import sweep
+from quadrille.cli.parsing.sweep_points import SweepFlags
+from quadrille.experiments.sweep import sweep as sweeping
+from quadrille.experiments.sweep.sweep_result import SweepAnswer
+
+def answer(point):
+    if int(point.experiment.panel) > 2:
+        time.sleep(600)
+    return SweepAnswer(seconds=float(point.experiment.panel))
+
+if __name__ == "__main__":
+    sweeping.SAVE_SECONDS, sweeping.SAVE_SHARE = 0.0, 1e9
+    base = SweepFlags(experiment=MatmulFlags(matmul="96,64,48", grid="x=8"), on=MachineFlags(machine=sys.argv[1]))
+    sweep(base, ["panel=1,2,3,4"], csv=sys.argv[2], json=sys.argv[3], jobs=int(sys.argv[4]), question=answer)
+"""
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_a_sweep_that_is_killed_keeps_its_answers_and_leaves_no_process(toy, tmp_path, number, jobs):
+    script, table, record = tmp_path / "sweep.py", tmp_path / "rows.csv", tmp_path / "rows.json"
+    script.write_text(SLOW_AFTER_TWO)
+    running = subprocess.Popen(
+        [sys.executable, "-P", str(script), toy, str(table), str(record), str(jobs)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    until = time.monotonic() + time_limit(60)
+    while not (record.exists() and sum(row["seconds"] != "" for row in rows(table.read_text())) == 2):
+        assert running.poll() is None and time.monotonic() < until
+        time.sleep(0.02)
+    running.send_signal(number)
+    _, err = running.communicate(timeout=60)
+    assert running.returncode and (number == signal.SIGKILL or "KeyboardInterrupt" in err)
+    assert [row["seconds"] for row in rows(table.read_text())] == ["1.0", "2.0", "", ""]
+    assert len(schema_files.read(record, Sweep, SCHEMA).points) == 4
+    while alive(running.pid):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_answers_so_far_are_written_at_most_for_a_share_of_the_time_and_never_into_a_stream(tmp_path, monkeypatch):
+    now, written = [0.0], []
+    monkeypatch.setattr(sweeping.time, "monotonic", lambda: now[0])
+
+    def write(files):
+        written.append((now[0], (files.json, files.csv)))
+        now[0] += 1.0  # a write takes a second
+
+    os.mkfifo(tmp_path / "pipe")
+    saved = sweeping.SavedAnswers(Destinations(json=str(tmp_path / "pipe"), csv="rows.csv"), write)
+    for _ in range(800):
+        now[0] += 0.125
+        saved.write_if_due()
+    assert [at for at, _ in written] == [1.0, 22.0, 43.0, 64.0, 85.0]
+    assert {files for _, files in written} == {("", "rows.csv")}
+    for stdout in (Destinations(json="-"), Destinations()):
+        sweeping.SavedAnswers(stdout, write).write_if_due()
+    assert len(written) == 5
 
 
 STARTED_BY_US = """

@@ -26,6 +26,13 @@ def test_help_names_every_command(capsys):
     assert [word for word in COMMANDS if f"\n  {word} " in ended.out] == COMMANDS
 
 
+@pytest.mark.parametrize("words", [[], ["lab"], ["topology"], ["study"]], ids=" ".join)
+def test_lists_of_commands_cut_no_sentence(capsys, words):
+    listed = called(capsys, *words, "--help").out.partition("Show this message and exit.")[2]
+    assert listed
+    assert "..." not in listed
+
+
 def test_a_flag_behind_two_dashes_is_another_programs(monkeypatch):
     heard = []
     monkeypatch.setattr(command_line, "invoke", lambda words: heard.append(list(words)) or 0)

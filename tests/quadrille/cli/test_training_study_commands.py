@@ -1,7 +1,5 @@
 """Studies of training steps: their points, their figures, and what they say of them."""
 
-import gc
-import time
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
@@ -21,7 +19,6 @@ from quadrille.experiments.predict.training_step import simulated_step
 from quadrille.experiments.sweep.best_grid import GRID_FORMS, ranked_steps
 from quadrille.experiments.sweep.point_predictions import predict_point
 from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow
-from quadrille.experiments.sweep.time_limit import TimeLimitExceeded, processor_time_limit
 from quadrille.experiments.sweep.training_study import Findings, StudyOptions, excluded_lines, grid_text
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes, iteration_times
 from quadrille.simulator.simulate import simulate
@@ -85,34 +82,6 @@ def test_layers_whose_ops_overlap_are_simulated_until_they_have_fallen_into_step
     few = simulated_step(one, machine, depths=layer_counts(one.execution))
     assert few.layers == 8
     assert few.seconds == pytest.approx(exact(one, machine).seconds, rel=1e-3)
-
-
-def test_patience_ends_what_takes_longer_and_leaves_the_rest_alone():
-    with pytest.raises(TimeLimitExceeded, match=r"given up after 50 ms of processor time"), processor_time_limit(0.05):
-        while True:
-            pass
-    with processor_time_limit(30):
-        done = sum(range(1000))
-    assert done == 499500
-
-
-def test_patience_that_ends_during_a_collection_ends_what_comes_after_it():
-    """An exception there would be reported and lost."""
-
-    def slow(_phase, _info):
-        ends = time.process_time() + 0.1
-        while time.process_time() < ends:
-            pass
-
-    gc.callbacks.append(slow)
-    try:
-        with pytest.raises(TimeLimitExceeded), processor_time_limit(0.05):
-            gc.collect()
-            ends = time.process_time() + 5
-            while time.process_time() < ends:
-                pass
-    finally:
-        gc.callbacks.remove(slow)
 
 
 # The best grid of a training step

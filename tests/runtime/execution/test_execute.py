@@ -166,7 +166,9 @@ def test_repeats_each_give_a_timeline_of_the_same_ops():
 )
 def test_rounded_products_stay_within_the_bound_that_verification_uses(collectives, dtype, sizes):
     cases = [(*case, "none") for case in grids(12)] + (list(turned(12)) if collectives == "own:ring" else [])
-    for algorithm, grid, transposed in [case for case in cases if case[1].size in sizes]:
+    cases_of_sizes = [case for case in cases if case[1].size in sizes]
+    assert {grid.size for _, grid, _ in cases_of_sizes} == set(sizes)
+    for algorithm, grid, transposed in cases_of_sizes:
         problem = Matmul(61, 257, 53, dtype, "training", panel=17, transposed=transposed)
         operands = Operands(problem.m, problem.k, problem.n, dtype, seed=3, transposed=transposed)
         schedule = matmul_schedule(problem, algorithm, grid)

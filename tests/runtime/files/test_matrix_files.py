@@ -72,6 +72,15 @@ def test_another_array_is_refused_with_what_it_holds_and_what_is_accepted(saved,
     assert "\n" not in message
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_header_that_python_2_wrote_is_read_without_a_warning(saved):
+    path = saved(VALUES)
+    content = path.read_bytes().replace(b"(5, 7), }  ", b"(5L, 7L), }")
+    path.write_bytes(content)
+    assert b"5L" in content
+    np.testing.assert_array_equal(open_matrix(path, (5, 7), "float64"), VALUES)
+
+
 @pytest.mark.parametrize("keep", [0, 3, 6, 9, 20, 64, 127, 128, 200, -1])
 def test_a_truncated_file_is_refused_wherever_it_ends(saved, keep):
     path = saved(VALUES)

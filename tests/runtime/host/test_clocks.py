@@ -105,5 +105,4 @@ def test_of_many_round_trips_the_shortest_counts(hosts, monkeypatch):
         return value
 
     monkeypatch.setattr(world, "recv", delayed)
-    monkeypatch.setattr(clocks, "ROUND_TRIPS", 12)
     assert world.run()[1] == pytest.approx(-100.0, abs=9e-4)

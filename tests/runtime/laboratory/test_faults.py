@@ -11,7 +11,8 @@ import pytest
 from quadrille.algorithms.formats.atomic_files import process_status
 from quadrille.runtime.host.processes import state
 from quadrille.runtime.host.progress_reports import read_reports
-from quadrille.runtime.laboratory import namespaces, register
+from quadrille.runtime.laboratory import namespaces
+from quadrille.runtime.laboratory.register import MACHINE_REGISTER
 from quadrille.runtime.launching.launch_folder import SHARED_MEMORY
 from tests.support.laboratories import UNAVAILABLE_REASON, environment
 
@@ -21,13 +22,16 @@ pytestmark = [
 ]
 HASTY = """
 import sys
-from quadrille.cli.main import main
-from quadrille.runtime.launching import hang_detection
-hang_detection.STOPPED_SECONDS, hang_detection.STANDSTILL_SECONDS, hang_detection.START_SECONDS = 1.0, 5.0, 8.0
-sys.exit(main(sys.argv[1:]))
+from quadrille.experiments.laboratory.laboratory_commands import parse_laboratory
+from quadrille.experiments.laboratory.laboratory_ranks import launch_in_laboratory
+from quadrille.runtime.laboratory import laboratory
+from quadrille.runtime.launching.hang_detection import TimeLimits
+name, *command = sys.argv[1:]
+with laboratory.standing(parse_laboratory("star:hosts=3", "20mbit", name=name)) as entry:
+    sys.exit(launch_in_laboratory(entry, 3, command, limits=TimeLimits(stopped=1.0, standstill=5.0, start=8.0)))
 """
+"""`quadrille lab run star:hosts=3 --rate 20mbit --name NAME -n 3 -- COMMAND` with short limits."""
 NAME = f"f{os.getpid()}"
-LABORATORY = ["lab", "run", "star:hosts=3", "--rate", "20mbit", "--name", NAME, "-n", "3", "--"]
 RUN = ["run", "--matmul", "1200,1200,1200", "--grid", "z=3", "--repeats", "500"]
 
 
@@ -135,7 +139,7 @@ def line_of_broken(command, within, breaks):
     ----------
     within : words of the ranks' progress; None to break before any rank starts
     """
-    words = [sys.executable, "-P", "-c", HASTY, *LABORATORY, *command]
+    words = [sys.executable, "-P", "-c", HASTY, NAME, *command]
     running = subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         ranks = ranks_under_way(running, within)
@@ -146,6 +150,6 @@ def line_of_broken(command, within, breaks):
         running.communicate()
     assert running.returncode == 1 and (not out or within is None), (out, err)  # mpirun tells of its daemons on stdout
     assert not any(namespaces.exists(f"quadrille-{NAME}-host{number}") for number in range(3))
-    assert not register.path_of(NAME).exists()
+    assert not MACHINE_REGISTER.path_of(NAME).exists()
     assert {state(one.pid) for one in ranks} <= {"", "Z"}
     return err.splitlines()[-1]

@@ -21,10 +21,10 @@ from quadrille.experiments.laboratory.laboratory_commands import parse_laborator
 from quadrille.experiments.laboratory.laboratory_ranks import launch_in_laboratory
 from quadrille.experiments.laboratory.topology_plan import namespace_plan, scaled_network
 from quadrille.experiments.predict.predict import predict_record_and_timeline
-from quadrille.runtime.laboratory import laboratory, namespaces, register
+from quadrille.runtime.laboratory import laboratory, namespaces
 from quadrille.runtime.laboratory.laboratory import Laboratory
 from quadrille.runtime.laboratory.namespace_plan import is_of_cable
-from quadrille.runtime.laboratory.register import LaboratoryRecord
+from quadrille.runtime.laboratory.register import MACHINE_REGISTER, LaboratoryRecord, Register
 from quadrille.runtime.laboratory.token_buckets import WHOLE_PACKET, burst_bytes
 from quadrille.topologies.build import build, parse_topology
 from quadrille.topologies.machines.machine_file import load_machine
@@ -32,22 +32,19 @@ from quadrille.topologies.routes.routing import parse_routing
 from tests.support.laboratories import UNAVAILABLE_REASON, environment
 from tests.support.speed import needs_quiet
 
-SHARED_REGISTER = register.FOLDER
 QUADRILLE = (sys.executable, "-P", "-m", "quadrille")
 
 
 pytestmark = pytest.mark.skipif(bool(UNAVAILABLE_REASON), reason=UNAVAILABLE_REASON or "laboratories can be made")
 
 
-@pytest.fixture(autouse=True)
-def own_register(tmp_path, monkeypatch):
+@pytest.fixture
+def register(tmp_path):
     """A register of the test's own, so that laboratories of others are not seen, and none of its own is left."""
-    own = tmp_path / "register"
-    monkeypatch.setattr(register, "FOLDER", own)
-    yield
-    monkeypatch.setattr(register, "FOLDER", own)  # a test may have taken that of all
-    for entry in register.every():
-        laboratory.down(entry.name)
+    own = Register(tmp_path / "register")
+    yield own
+    for entry in own.every():
+        laboratory.down(entry.name, own)
     assert not list(namespaces.FOLDER.glob(f"quadrille-*{os.getpid()}-*"))
 
 
@@ -82,22 +79,23 @@ def carried(entry, source, target, size):
     "text",
     ["star:hosts=3", "leaf-spine:leaves=2,spines=2,hosts_per_leaf=2", "tree:down=2x2x2,up=1x1x1", "ring:hosts=4"],
 )
-def test_every_host_reaches_every_other(text):
-    with laboratory.standing(a_laboratory(text)) as entry:
+def test_every_host_reaches_every_other(text, register):
+    with laboratory.standing(a_laboratory(text), register) as entry:
         for source in entry.addresses:
             for target in entry.addresses:
                 if source != target:
                     carried(entry, source, target, 1000)
 
 
-def test_hosts_share_links_equally_on_every_machine():
-    with laboratory.standing(a_laboratory("star:hosts=2")) as entry:
+def test_hosts_share_links_equally_on_every_machine(register):
+    with laboratory.standing(a_laboratory("star:hosts=2"), register) as entry:
+        assert list(entry.addresses) == ["host:0", "host:1"]
         for host in entry.addresses:
             with namespaces.inside(entry.namespaces[host]):
                 assert Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip() == "reno"
 
 
-def test_packets_come_back_by_other_links_also_where_the_machine_would_drop_them(monkeypatch):
+def test_packets_come_back_by_other_links_also_where_the_machine_would_drop_them(monkeypatch, register):
     create, written = namespaces.netns.create, ("all", "default")
 
     def strict(name):
@@ -109,7 +107,7 @@ def test_packets_come_back_by_other_links_also_where_the_machine_would_drop_them
 
     monkeypatch.setattr(namespaces.netns, "create", strict)
     text = "leaf-spine:leaves=2,spines=2,hosts_per_leaf=2"
-    with laboratory.standing(a_laboratory(text, routing="ecmp:1")) as entry:
+    with laboratory.standing(a_laboratory(text, routing="ecmp:1"), register) as entry:
         for name in entry.namespaces.values():
             with namespaces.inside(name):
                 conf = {path.parent.name: path for path in Path("/proc/sys/net/ipv4/conf").glob("*/rp_filter")}
@@ -120,8 +118,8 @@ def test_packets_come_back_by_other_links_also_where_the_machine_would_drop_them
                 carried(entry, source, target, 1000)
 
 
-def test_a_link_is_down_where_somebody_took_it_down_and_no_other_interface_counts():
-    with laboratory.standing(a_laboratory()) as entry:
+def test_a_link_is_down_where_somebody_took_it_down_and_no_other_interface_counts(register):
+    with laboratory.standing(a_laboratory(), register) as entry:
         with namespaces.socket_of(entry.namespaces["host:1"]) as kernel:
             kernel.link("add", ifname="tunl7", kind="veth", peer={"ifname": "sit7"})
             assert laboratory.links_down(entry) == []
@@ -142,18 +140,18 @@ def test_a_namespace_that_is_gone_is_refused_and_not_made():
 
 
 @needs_quiet
-def test_a_link_carries_its_rate_and_no_more():
+def test_a_link_carries_its_rate_and_no_more(register):
     size, rate = 4_000_000, 10e6
-    with laboratory.standing(a_laboratory("star:hosts=2", rate)) as entry:
+    with laboratory.standing(a_laboratory("star:hosts=2", rate), register) as entry:
         seconds = min(carried(entry, "host:0", "host:1", size) for _ in range(3))
     assert seconds > 0.9 * (size - 2 * burst_bytes(rate)) / rate
     assert seconds < 3 * size / rate  # a loaded machine may be slower, not a hundred times
 
 
 @needs_quiet
-def test_what_is_sent_waits_for_its_turn_and_not_behind_all_that_others_have_sent():
+def test_what_is_sent_waits_for_its_turn_and_not_behind_all_that_others_have_sent(register):
     rate = 5e6
-    with laboratory.standing(a_laboratory("dumbbell:hosts=6", rate)) as entry:
+    with laboratory.standing(a_laboratory("dumbbell:hosts=6", rate), register) as entry:
         others = [(entry, f"host:{number}", f"host:{3 + number}", round(0.8 * rate)) for number in range(2)]
         threads = [threading.Thread(target=carried, args=told) for told in others]
         for thread in threads:
@@ -168,9 +166,9 @@ def test_what_is_sent_waits_for_its_turn_and_not_behind_all_that_others_have_sen
 
 
 @needs_quiet
-def test_flows_share_an_oversubscribed_uplink():
+def test_flows_share_an_oversubscribed_uplink(register):
     size, rate = 2_000_000, 10e6
-    with laboratory.standing(a_laboratory("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2", rate)) as entry:
+    with laboratory.standing(a_laboratory("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2", rate), register) as entry:
         seconds = [0.0, 0.0]
 
         def one(number):
@@ -184,56 +182,71 @@ def test_flows_share_an_oversubscribed_uplink():
     assert max(seconds) > 0.9 * (2 * size - 4 * burst_bytes(rate)) / rate
 
 
-def test_a_name_that_is_taken_is_refused_and_two_laboratories_stand_side_by_side():
+def test_a_name_that_is_taken_is_refused_and_two_laboratories_stand_side_by_side(register):
     one, other = (a_laboratory(name=f"{word}{os.getpid()}") for word in ("one", "two"))
-    with laboratory.standing(one) as first, laboratory.standing(other) as second:
+    with laboratory.standing(one, register) as first, laboratory.standing(other, register) as second:
         with pytest.raises(InputError, match=r"one[0-9]+.*is up"):
-            laboratory.up(one)
+            laboratory.up(one, register)
         assert carried(first, "host:0", "host:1", 1000) < 5
         assert carried(second, "host:0", "host:1", 1000) < 5
     assert not list(register.every())
 
 
-def test_a_namespace_that_is_not_ours_is_left_alone(monkeypatch):
+def test_a_namespace_that_is_not_ours_is_left_alone(monkeypatch, register):
     planned = a_laboratory()
     stranger = planned.namespaces["host:1"]
     namespaces.netns.create(stranger)
     try:
         with pytest.raises(InputError, match=stranger):
-            laboratory.up(planned)
-        laboratory.down(planned.name)
+            laboratory.up(planned, register)
+        laboratory.down(planned.name, register)
         assert namespaces.exists(stranger)
     finally:
         namespaces.netns.remove(stranger)
 
 
-def test_what_the_kernel_refuses_midway_leaves_nothing(monkeypatch):
+def test_what_the_kernel_refuses_midway_leaves_nothing(monkeypatch, register):
     def refuse(*_arguments):
         raise OSError("no more")
 
     monkeypatch.setattr(namespaces, "_connect", refuse)
     with pytest.raises(Exception, match="no more"):
-        laboratory.up(a_laboratory())
+        laboratory.up(a_laboratory(), register)
     assert not list(register.every())
 
 
-UP = """
+BEGIN = """
 import sys, time
 from pathlib import Path
-from quadrille.cli.main import main
-from quadrille.runtime.laboratory import namespaces, register
-register.FOLDER = Path(sys.argv[1])
-if "slow" in sys.argv[2]:
+from quadrille.runtime.laboratory import namespaces
+name, folder = sys.argv[1:]
+if "slow" in name:
     namespaces._connect = lambda *_: (print("building", flush=True), time.sleep(60))
 print("begun", flush=True)
-sys.exit(main(["lab", "up", "star:hosts=2", "--rate", "100mbit", "--name", sys.argv[2]]))
+"""
+BY_COMMAND = """
+from quadrille.cli.main import main
+sys.exit(main(["lab", "up", "star:hosts=2", "--rate", "100mbit", "--name", name]))
+"""
+IN_A_REGISTER = """
+from quadrille.experiments.laboratory.laboratory_commands import bring_up
+from quadrille.runtime.host.console import run_as_program
+from quadrille.runtime.laboratory.register import Register
+register = Register(Path(folder))
+run_as_program(lambda: bring_up("star:hosts=2", rate="100mbit", routing="", name=name, register=register))
 """
 
 
-def bringing_up(name):
-    """A process that has begun to bring a laboratory up; one of a slow name is within it when it says so."""
+def bringing_up(name, register=None):
+    """A process that has begun to bring a laboratory up; one of a slow name is within it when it says so.
+
+    Parameters
+    ----------
+    register : register of the laboratory; the machine's, as `quadrille lab up` takes it, if not given
+    """
+    source, folder = (IN_A_REGISTER, register.folder) if register is not None else (BY_COMMAND, "")
     return subprocess.Popen(
-        [sys.executable, "-P", "-c", UP, str(register.FOLDER), name],
+        [sys.executable, "-P", "-c", BEGIN + source, name, str(folder)],
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -250,37 +263,37 @@ def test_a_laboratory_whose_building_is_ended_leaves_nothing(number):
     building.send_signal(number)
     _, err = building.communicate(timeout=20)
     assert (building.returncode, err) == (130, "quadrille: interrupted\n")
-    assert not list(register.every())
+    assert MACHINE_REGISTER.read(name) is None
     assert not list(namespaces.FOLDER.glob(f"quadrille-{name}-*"))
 
 
-def test_a_laboratory_whose_builder_was_killed_is_not_up_and_the_next_takes_its_place():
+def test_a_laboratory_whose_builder_was_killed_is_not_up_and_the_next_takes_its_place(register):
     name = f"slow{os.getpid()}"
-    building = bringing_up(name)
+    building = bringing_up(name, register)
     assert [building.stdout.readline() for _ in range(2)] == ["begun\n", "building\n"]
     building.kill()
     building.communicate()
     (left,) = register.every()
     assert left.abandoned
-    entry = laboratory.up(a_laboratory(name=name))
+    entry = laboratory.up(a_laboratory(name=name), register)
     assert (register.read(name), entry.owner, entry.abandoned) == (entry, 0, False)
     assert carried(entry, "host:0", "host:1", 1000) < 5
 
 
-def test_of_two_that_bring_up_one_name_at_once_the_first_does(monkeypatch):
+def test_of_two_that_bring_up_one_name_at_once_the_first_does(monkeypatch, register):
     planned, others, exists = a_laboratory("star:hosts=2", name=f"both{os.getpid()}"), [], namespaces.exists
 
     def meanwhile(name):
         """What the first asks before it enters its laboratory, while a second begins."""
         if not others:
-            others.append(bringing_up(planned.name))
+            others.append(bringing_up(planned.name, register))
             assert others[0].stdout.readline() == "begun\n"
             with suppress(subprocess.TimeoutExpired):
                 others[0].wait(2)
         return exists(name)
 
     monkeypatch.setattr(namespaces, "exists", meanwhile)
-    entry = laboratory.up(planned)
+    entry = laboratory.up(planned, register)
     _, err = others[0].communicate(timeout=20)
     assert others[0].returncode == 2 and err.splitlines()[-1].startswith(
         f"quadrille: laboratory '{planned.name}' is up"
@@ -288,28 +301,28 @@ def test_of_two_that_bring_up_one_name_at_once_the_first_does(monkeypatch):
     assert carried(entry, "host:0", "host:1", 1000) < 5
 
 
-def test_a_laboratory_that_is_taken_down_while_it_is_built_does_not_stand(monkeypatch):
+def test_a_laboratory_that_is_taken_down_while_it_is_built_does_not_stand(monkeypatch, register):
     build = namespaces.build
 
     def built(made, names):
         build(made, names)
-        assert laboratory.down(f"t{os.getpid()}")
+        assert laboratory.down(f"t{os.getpid()}", register)
 
     monkeypatch.setattr(namespaces, "build", built)
     with pytest.raises(RunError, match="was taken down while it was brought up"):
-        laboratory.up(a_laboratory())
+        laboratory.up(a_laboratory(), register)
     assert not list(register.every())
 
 
-def test_a_run_whose_laboratory_was_taken_down_leaves_the_next_of_its_name_alone():
-    with laboratory.standing(a_laboratory()) as entry:
-        laboratory.down(entry.name)
-        after = laboratory.up(a_laboratory())
+def test_a_run_whose_laboratory_was_taken_down_leaves_the_next_of_its_name_alone(register):
+    with laboratory.standing(a_laboratory(), register) as entry:
+        laboratory.down(entry.name, register)
+        after = laboratory.up(a_laboratory(), register)
     assert register.read(after.name) == after
     assert carried(after, "host:0", "host:1", 1000) < 5
 
 
-def test_what_is_wrong_with_another_laboratory_is_a_remark(monkeypatch, capsys):
+def test_what_is_wrong_with_another_laboratory_is_a_remark(monkeypatch, capsys, register):
     process = subprocess.Popen(["true"])
     process.wait()
     resists = f"resists{os.getpid()}"
@@ -327,23 +340,23 @@ def test_what_is_wrong_with_another_laboratory_is_a_remark(monkeypatch, capsys):
         remove(name)
 
     monkeypatch.setattr(namespaces, "remove", cannot)
-    entry = laboratory.up(a_laboratory())
+    entry = laboratory.up(a_laboratory(), register)
     assert carried(entry, "host:0", "host:1", 1000) < 5
-    assert laboratory.down(entry.name)
+    assert laboratory.down(entry.name, register)
     lines = capsys.readouterr().err.splitlines()
     left = f"laboratory {resists}, left by a killed process, is not down: processes 1, 2"
     assert [sum(words in one for one in lines) for words in (left, "newer than this Quadrille reads")] == [2, 2]
     with pytest.raises(RunError, match="cannot be ended"):
-        laboratory.up(a_laboratory(name=resists))
+        laboratory.up(a_laboratory(name=resists), register)
     register.remove(resists)
 
 
-def test_processes_on_a_host_end_with_the_laboratory():
-    entry = laboratory.up(a_laboratory())
+def test_processes_on_a_host_end_with_the_laboratory(register):
+    entry = laboratory.up(a_laboratory(), register)
     child = subprocess.Popen(["nsenter", f"--net={namespaces.FOLDER / entry.namespaces['host:0']}", "sleep", "60"])
     while child.pid not in namespaces.processes(entry.namespaces["host:0"]):
         time.sleep(0.01)
-    laboratory.down(entry.name)
+    laboratory.down(entry.name, register)
     assert child.wait(5) == -signal.SIGKILL
 
 
@@ -432,21 +445,19 @@ def test_a_killed_run_is_cleaned_by_the_next_laboratory():
     assert not list(Path("/dev/shm").glob(f"quadrille-{running.pid}-*"))
 
 
-def test_without_root_one_line_says_so(monkeypatch):
+def test_without_root_one_line_says_so(monkeypatch, register):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(InputError, match="needs root"):
-        laboratory.up(a_laboratory())
+        laboratory.up(a_laboratory(), register)
 
 
-def test_a_root_who_may_make_no_namespaces_hears_so_in_one_line(monkeypatch):
-    monkeypatch.setattr(namespaces, "TRY_NAMESPACE", "raise SystemExit(1)")
+def test_a_root_who_may_make_no_namespaces_hears_so_in_one_line():
     with pytest.raises(InputError, match="this container's may not"):
-        laboratory.up(a_laboratory())
+        namespaces.check_allowed("raise SystemExit(1)")
 
 
 @pytest.mark.mpi
-def test_a_calibration_in_a_laboratory_says_what_the_laboratory_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(register, "FOLDER", SHARED_REGISTER)  # which those see who enter it
+def test_a_calibration_in_a_laboratory_says_what_the_laboratory_is(tmp_path):
     path = tmp_path / "lab.toml"
     with laboratory.standing(parse_laboratory("star:hosts=2", "100mbit", name=f"c{os.getpid()}")) as entry:
         assert (

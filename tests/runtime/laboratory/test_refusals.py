@@ -39,12 +39,11 @@ def build_refused(tmp_path, monkeypatch):
     def built(refused, text, routing="shortest"):
         monkeypatch.setattr(namespaces.netns, "create", lambda name: None)
         monkeypatch.setattr(namespaces, "inside", nullcontext)
-        monkeypatch.setattr(namespaces, "SETTINGS", tmp_path)
         monkeypatch.setattr(namespaces, "socket_of", lambda name: Kernel(refused))
         family, arguments = parse_topology(text)
         net = scaled_network(build(family, {"bandwidth": 1.0, "latency": 0.0} | arguments), 25e6)
         made = namespace_plan(net, parse_routing(routing))
-        namespaces.build(made, dict.fromkeys(made.places, "x"))
+        namespaces.build(made, dict.fromkeys(made.places, "x"), tmp_path)
 
     for folder in ("all", "default"):
         (tmp_path / "conf" / folder).mkdir(parents=True)

@@ -9,35 +9,35 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.atomic_files import start_ticks
-from quadrille.runtime.laboratory import register
-from quadrille.runtime.laboratory.register import LaboratoryRecord
+from quadrille.runtime.laboratory import register as registers
+from quadrille.runtime.laboratory.register import LaboratoryRecord, Register
 from tests.support.quadrille import ROOT
 
 
-@pytest.fixture(autouse=True)
-def own_register(tmp_path, monkeypatch):
-    monkeypatch.setattr(register, "FOLDER", tmp_path)
+@pytest.fixture
+def register(tmp_path):
+    return Register(tmp_path)
 
 
 def an_entry(name, **owner):
     return LaboratoryRecord(name=name, topology="star:hosts=2", addresses={}, namespaces={}, rates={}, **owner)
 
 
-def test_a_laboratory_that_ends_while_it_is_read_is_none(monkeypatch):
+def test_a_laboratory_that_ends_while_it_is_read_is_none(register, monkeypatch):
     for name in ("ends", "stands"):
         register.write(an_entry(name))
-    read = register.schema_files.read
+    read = registers.schema_files.read
 
     def read_after_its_end(path, *form):
         register.path_of("ends").unlink(missing_ok=True)
         return read(path, *form)
 
-    monkeypatch.setattr(register.schema_files, "read", read_after_its_end)
+    monkeypatch.setattr(registers.schema_files, "read", read_after_its_end)
     assert [one.name for one in register.every()] == ["stands"]
     assert register.read("ends") is None
 
 
-def test_a_file_that_holds_something_else_is_refused_by_its_name_and_passed_over_among_all(capsys):
+def test_a_file_that_holds_something_else_is_refused_by_its_name_and_passed_over_among_all(register, capsys):
     register.path_of("other").write_text("{}")
     register.write(an_entry("stands"))
     with pytest.raises(InputError, match="names no schema"):
@@ -46,7 +46,7 @@ def test_a_file_that_holds_something_else_is_refused_by_its_name_and_passed_over
     assert re.fullmatch("quadrille: laboratory file .*other.json names no schema: .*\n", capsys.readouterr().err)
 
 
-def test_a_name_is_anothers_once_another_process_has_entered_it():
+def test_a_name_is_anothers_once_another_process_has_entered_it(register):
     ours, theirs = an_entry("one", owner=11, owner_started=1), an_entry("one", owner=12, owner_started=1)
     assert not register.belongs_to_other(ours)
     register.write(ours)
@@ -55,13 +55,13 @@ def test_a_name_is_anothers_once_another_process_has_entered_it():
     assert register.belongs_to_other(ours)
 
 
-def test_one_process_at_a_time_enters_a_laboratory():
-    program = "from pathlib import Path; from quadrille.runtime.laboratory import register; import sys; "
-    program += "register.FOLDER = Path(sys.argv[1]); print('begun', flush=True)\n"
-    program += "with register.locked_register(): print('in')"
-    with register.locked_register():
+def test_one_process_at_a_time_enters_a_laboratory(register):
+    program = "import sys; from pathlib import Path; from quadrille.runtime.laboratory.register import Register; "
+    program += "print('begun', flush=True)\n"
+    program += "with Register(Path(sys.argv[1])).locked(): print('in')"
+    with register.locked():
         other = subprocess.Popen(
-            [sys.executable, "-P", "-c", program, str(register.FOLDER)],
+            [sys.executable, "-P", "-c", program, str(register.folder)],
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             text=True,
@@ -74,6 +74,6 @@ def test_one_process_at_a_time_enters_a_laboratory():
 
 def test_a_laboratory_is_abandoned_by_a_process_that_has_ended_and_by_no_other():
     own, began = os.getpid(), start_ticks(os.getpid())
-    assert register.own_start() == (own, began)
+    assert registers.own_start() == (own, began)
     owners = [{}, {"owner": own, "owner_started": began}, {"owner": own, "owner_started": began - 1}]
     assert [an_entry("one", **owner).abandoned for owner in owners] == [False, False, True]

@@ -8,8 +8,9 @@ import pytest
 from quadrille.experiments.calibrate.link_saturation import link_saturation
 from quadrille.experiments.laboratory.laboratory_commands import parse_laboratory
 from quadrille.experiments.laboratory.laboratory_ranks import launch_in_laboratory
-from quadrille.runtime.laboratory import laboratory, namespaces, queues, register
+from quadrille.runtime.laboratory import laboratory, namespaces, queues
 from quadrille.runtime.laboratory.namespace_plan import HOST_INTERFACE
+from quadrille.runtime.laboratory.register import MACHINE_REGISTER
 from quadrille.runtime.laboratory.token_buckets import burst_bytes
 from quadrille.runtime.measuring.measured_points import FlowPoint
 from quadrille.topologies.build import build
@@ -68,4 +69,4 @@ def test_a_link_that_was_halved_under_a_laboratory_is_found_and_no_other(tmp_pat
         found = shares(entry, tmp_path / "halved.json")
     assert found.pop("host:1>switch:0") == pytest.approx(0.5, rel=0.05)
     assert set(found.values()) == {1.0}
-    assert register.read(wanted.name) is None
+    assert MACHINE_REGISTER.read(wanted.name) is None

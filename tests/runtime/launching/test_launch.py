@@ -135,12 +135,11 @@ def test_ranks_start_without_a_home_folder_in_the_environment():
 
 
 @mpi
-def test_a_rank_that_is_killed_is_named_with_its_signal_and_nothing_is_left(capfd, monkeypatch, tmp_path):
-    monkeypatch.setattr(launch_folder, "SHARED_MEMORY", tmp_path)
+def test_a_rank_that_is_killed_is_named_with_its_signal_and_nothing_is_left(capfd):
     assert start(2, WAIT + "\nimport os; os.kill(os.getpid(), 9)") == 1
     assert capfd.readouterr().err == "quadrille: rank 1 was killed by signal 9 (SIGKILL); all ranks were ended\n"
     assert not left_behind()
-    assert not list(tmp_path.iterdir())
+    assert not list(Path(launch_folder.memory_folder()).glob(f"{launch_folder.folder_prefix()}*"))
 
 
 @mpi
@@ -166,7 +165,7 @@ MPI.COMM_WORLD.Barrier()
     assert "rank 1 was killed by signal 9" in capfd.readouterr().err
 
 
-def test_an_abandoned_launch_leaves_no_partial_file_either(monkeypatch, tmp_path):
+def test_an_abandoned_launch_leaves_no_partial_file_either(tmp_path):
     memory, half = tmp_path / "memory", tmp_path / ".c.npy.half.partial"
     ended = subprocess.Popen(["true"])
     ended.wait()
@@ -175,8 +174,7 @@ def test_an_abandoned_launch_leaves_no_partial_file_either(monkeypatch, tmp_path
     folder.mkdir(mode=0o700)
     half.write_bytes(b"half")
     launch_folder.note_partial_files(str(folder), [half])
-    monkeypatch.setattr(launch_folder, "SHARED_MEMORY", memory)
-    launch_folder.remove_abandoned()
+    launch_folder.remove_abandoned(memory)
     assert not half.exists() and not folder.exists()
 
 
@@ -185,25 +183,23 @@ def test_folders_of_abandoned_launches_are_found_where_there_is_no_shared_memory
     ended.wait()
     folder = tmp_path / f"quadrille-{ended.pid}-1-x"
     folder.mkdir(mode=0o700)
-    monkeypatch.setattr(launch_folder, "SHARED_MEMORY", tmp_path / "nowhere")
     monkeypatch.setattr(launch_folder.tempfile, "gettempdir", lambda: str(tmp_path))
-    launch_folder.remove_abandoned()
+    launch_folder.remove_abandoned(tmp_path / "nowhere")
     assert not folder.exists()
 
 
-def test_a_launch_is_abandoned_where_its_number_is_another_process_s_and_not_while_it_lives(monkeypatch, tmp_path):
+def test_a_launch_is_abandoned_where_its_number_is_another_process_s_and_not_while_it_lives(tmp_path):
     own = os.getpid()
     living = tmp_path / f"{launch_folder.folder_prefix()}x"
     reused = tmp_path / f"quadrille-{own}-{start_ticks(own) - 1}-x"
     for folder in (living, reused):
         folder.mkdir(mode=0o700)
-    monkeypatch.setattr(launch_folder, "SHARED_MEMORY", tmp_path)
-    launch_folder.remove_abandoned()
+    launch_folder.remove_abandoned(tmp_path)
     assert list(tmp_path.iterdir()) == [living]
 
 
 @pytest.mark.parametrize("planted", ["link", "folder of another user", "folder that others can write", "foreign file"])
-def test_a_planted_folder_of_a_launch_is_left_alone_with_all_that_its_list_names(monkeypatch, tmp_path, planted):
+def test_a_planted_folder_of_a_launch_is_left_alone_with_all_that_its_list_names(tmp_path, planted):
     memory, victim = tmp_path / "memory", tmp_path / ".victim.npy.x.partial"
     memory.mkdir()
     victim.write_bytes(b"precious")
@@ -222,8 +218,7 @@ def test_a_planted_folder_of_a_launch_is_left_alone_with_all_that_its_list_names
         if os.geteuid():
             pytest.skip("only root can give a folder to another user")
         os.chown(folder, NOBODY, NOBODY)
-    monkeypatch.setattr(launch_folder, "SHARED_MEMORY", memory)
-    launch_folder.remove_abandoned()
+    launch_folder.remove_abandoned(memory)
     assert victim.read_bytes() == b"precious"
     assert planted == "foreign file" or (os.path.lexists(folder) and (folder / launch_folder.PARTIAL_FILES).exists())
 

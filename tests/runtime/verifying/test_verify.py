@@ -1,6 +1,7 @@
 """Verification: right products pass, wrong ones do not, for every method and product."""
 
 import tracemalloc
+from functools import partial
 from math import inf, log2
 
 import numpy as np
@@ -9,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quadrille.algorithms.schedule.tensors import Block
-from quadrille.runtime.operands import generator
 from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.operands.rectangles import Rectangle, whole
-from quadrille.runtime.verifying import freivalds, products
+from quadrille.runtime.verifying import verify as verification
 from quadrille.runtime.verifying.freivalds import SPREAD
-from quadrille.runtime.verifying.products import Output, output_of_block
+from quadrille.runtime.verifying.products import Output, Tiling, output_of_block
 from quadrille.runtime.verifying.verify import (
     EPS,
     TILES_AT_ONCE,
@@ -23,13 +23,17 @@ from quadrille.runtime.verifying.verify import (
     choose_method,
     combine,
     error_bound,
-    verify,
 )
 
 M, K, N = 29, 43, 37
 PRODUCTS = ["C", "dA", "dB"]
 METHODS = ["serial", "freivalds"]
 FORMS = ["none", "a", "b"]
+SMALL_TILES = Tiling(tile=16)
+
+
+def verify(outputs, operands, *, tiling=SMALL_TILES, **options):
+    return verification.verify(outputs, operands, tiling=tiling, **options)
 
 
 def factors(product, operands, dtype=None):
@@ -54,11 +58,6 @@ def whole_output(product, operands):
 def magnitude(product, operands):
     left, right = factors(product, operands, np.float64)
     return np.abs(left) @ np.abs(right)
-
-
-@pytest.fixture(autouse=True)
-def small_tiles(monkeypatch):
-    monkeypatch.setattr(products, "TILE", 16)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "integers"])
@@ -160,28 +159,26 @@ def test_what_is_no_whole_number_is_found_in_any_tile(bad):
 @pytest.mark.parametrize("product", PRODUCTS)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("dtype", "kind"), [("float32", "integers"), ("float64", "uniform")])
-def test_verification_takes_no_more_memory_than_is_counted(monkeypatch, method, product, dtype, kind):
-    monkeypatch.setattr(products, "TILE", 64)
-    monkeypatch.setattr(generator, "SLAB_ELEMENTS", 128)
-    operands = Operands(100, 150, 130, dtype, kind=kind)
+def test_verification_takes_no_more_memory_than_is_counted(method, product, dtype, kind):
+    operands = Operands(400, 600, 520, dtype, kind=kind)
     output, _ = whole_output(product, operands)
     tracemalloc.start()
-    assert verify([output], operands, ranks=2, method=method).ok
+    assert verify([output], operands, ranks=2, method=method, tiling=Tiling(tile=256)).ok
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert most <= TILES_AT_ONCE * 64 * 64 * 8
+    assert most <= TILES_AT_ONCE * 256 * 256 * 8
     assert VERIFY_BYTES == TILES_AT_ONCE * 2**20 * 8
 
 
 @pytest.mark.parametrize("row", [0, 30, 42])
-def test_bands_of_rows_are_checked_as_the_whole_is(monkeypatch, row):
+def test_bands_of_rows_are_checked_as_the_whole_is(row):
     operands = Operands(M, K, N, "float64", kind="integers")
     output, values = whole_output("dB", operands)
     stated = verify([output], operands, ranks=2, method="freivalds")
-    monkeypatch.setattr(freivalds, "BAND_TILES", 1)
-    assert verify([output], operands, ranks=2, method="freivalds") == stated
+    bands_of_a_tile = partial(verify, ranks=2, method="freivalds", tiling=Tiling(tile=16, band_tiles=1))
+    assert bands_of_a_tile([output], operands) == stated
     values[row, 5] += 1
-    verdict = verify([output], operands, ranks=2, method="freivalds")
+    verdict = bands_of_a_tile([output], operands)
     assert not verdict.ok and f"in the sum over row {row} " in verdict.reason
 
 

@@ -13,11 +13,10 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.experiments.records.path_segments import path_segments
-from quadrille.simulator.bounds import group_step_costs, loop_period, makespan_bounds
-from quadrille.simulator.bounds.loop_period import LoopPeriods
+from quadrille.simulator.bounds import group_step_costs, loop_period
 from quadrille.simulator.bounds.makespan_bounds import bound_schedule as walked
 from quadrille.simulator.machine.placement import place_ranks
-from quadrille.simulator.simulate import simulate
+from quadrille.simulator.simulate import Shortcuts, simulate
 from tests.support.toy_machines import leaf_spine, star
 
 CASES = [
@@ -136,13 +135,10 @@ def test_waves_in_one_pass_are_the_steps_one_by_one(monkeypatch, scheme, grid, o
 
 
 @pytest.mark.parametrize(("scheme", "grid", "overlaps"), CASES)
-def test_the_run_length_encoded_timeline_is_that_of_all_iterations(monkeypatch, scheme, grid, overlaps):
+def test_the_run_length_encoded_timeline_is_that_of_all_iterations(scheme, grid, overlaps):
     schedule, machine = model(scheme, grid, overlaps), machines(grid.size)[1]
     short = simulate(schedule, machine, granularity="collective")
-    monkeypatch.setattr(
-        makespan_bounds, "LoopPeriods", lambda schedule, looks, allowed: LoopPeriods(schedule, looks, allowed=False)
-    )
-    long = simulate(schedule, machine, granularity="collective")
+    long = simulate(schedule, machine, granularity="collective", shortcuts=Shortcuts(fold_time=False))
     assert short.timeline.repeated and not long.timeline.repeated
     assert short.extent.iterations_skipped > 0 == long.extent.iterations_skipped
     ranks = {span.rank for span in short.timeline.spans} & {span.rank for span in long.timeline.spans}

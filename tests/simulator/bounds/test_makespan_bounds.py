@@ -17,11 +17,12 @@ from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.records.path_segments import path_segments
 from quadrille.simulator.bounds import group_step_costs, message_times
+from quadrille.simulator.bounds.bounds_prediction import bounds_prediction
 from quadrille.simulator.bounds.concurrency import concurrency_of
 from quadrille.simulator.bounds.makespan_bounds import bound_schedule
 from quadrille.simulator.bounds.message_times import equivalent_groups
 from quadrille.simulator.machine.placement import place_ranks
-from quadrille.simulator.simulate import Shortcuts, Simulator, simulate
+from quadrille.simulator.simulate import Limits, Shortcuts, Simulator, simulate
 from quadrille.simulator.symmetry.even_shards import with_even_shards
 from quadrille.topologies.machines.machine import Machine
 from tests.support.toy_machines import device, leaf_spine, memory_row, one_host, star, transfer_row
@@ -224,17 +225,20 @@ def test_lanes_are_together_where_an_overlap_says_so():
 
 
 @pytest.mark.parametrize("kept", [0, 1 << 30])
-def test_the_critical_path_adds_up_whether_all_spans_are_kept_or_few(monkeypatch, kept):
-    monkeypatch.setattr("quadrille.simulator.bounds.makespan_bounds.MAX_SPAN_BYTES", kept)
+def test_the_critical_path_adds_up_whether_all_spans_are_kept_or_few(kept):
     schedule = matmul_schedule(Matmul(130, 600, 64, "float64", "training"), "4d", Grid(z=4, y=2, x=3))
     machine = msgspec.structs.replace(leaf_spine(6, 4, memory=1e10), faults=Faults(slow={"host:5": 0.3}))
-    found = simulate(schedule, machine, granularity="collective")
+    placement, choices = place_ranks(machine, 24), parse_choices("own")
+    bounds = bound_schedule(schedule, machine, choices, placement, most_span_bytes=kept)
+    found = bounds_prediction(
+        bounds, machine, placement, schedule.name, schedule.grid, wanted=(), links=1, not_folded_reason=""
+    )
     assert sum(one.seconds for one in path_segments(found.timeline, found.parts_of)) == pytest.approx(
         found.timeline.makespan, rel=1e-9
     )
     for span in found.timeline.spans:
         assert sum(found.parts_of(span).values()) == pytest.approx(span.end - span.start, rel=1e-9, abs=1e-15)
-    whole = bound_schedule(schedule, machine, parse_choices("own"), place_ranks(machine, 24))
+    whole = bound_schedule(schedule, machine, choices, placement)
     assert found.timeline.makespan == pytest.approx(whole.seconds, rel=1e-12)
 
 
@@ -262,9 +266,9 @@ def test_ranks_that_are_wanted_are_in_the_timeline():
     assert {20, 21} <= {span.rank for span in found.timeline.spans}
 
 
-def test_what_would_take_long_is_predicted_at_the_granularity_of_collectives(monkeypatch):
+def test_what_would_take_long_is_predicted_at_the_granularity_of_collectives():
     schedule = matmul_schedule(Matmul(130, 600, 64), "4d", Grid(z=4, y=2, x=3))
+    no_time = Limits(long_seconds=0.0)
     assert simulate(schedule, star(24), granularity="auto").bound is None
-    monkeypatch.setattr("quadrille.simulator.simulate.LONG_SECONDS", 0.0)
-    assert simulate(schedule, star(24), granularity="auto").bound is not None
-    assert simulate(schedule, star(24)).bound is None
+    assert simulate(schedule, star(24), granularity="auto", limits=no_time).bound is not None
+    assert simulate(schedule, star(24), limits=no_time).bound is None

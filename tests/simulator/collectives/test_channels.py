@@ -22,7 +22,9 @@ def places_with_stride(on, stride, nodes=4):
 def test_every_ring_passes_every_member_once_and_every_node_whole(node, stride):
     on = routes(node)
     places = places_with_stride(on, stride)
-    for order in ring_orders(on, places):
+    orders = ring_orders(on, places)
+    assert len(orders) > 0
+    for order in orders:
         assert (np.sort(order, axis=1) == np.arange(places.shape[1])).all()
         nodes = np.take_along_axis(places, order, axis=1) // on.net.per_node
         assert (np.diff(nodes, axis=1) >= 0).all()
@@ -96,5 +98,7 @@ def test_a_node_that_serves_two_others_in_one_tree_is_a_leaf_of_the_other(count)
 @pytest.mark.parametrize("count", [2, 7, 64, 1000])
 def test_trees_are_as_deep_as_a_logarithm(count):
     on = routes("perlmutter", nodes=count)
-    for *_, level in tree_edges(on, 4 * np.arange(count)[None], [np.arange(count)[None]]):
+    trees = tree_edges(on, 4 * np.arange(count)[None], [np.arange(count)[None]])
+    assert len(trees) == 2
+    for *_, level in trees:
         assert level.max() <= count.bit_length() + 1

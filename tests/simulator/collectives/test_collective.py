@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.collectives.lowering import SETS, lower
-from quadrille.simulator.collectives import event_walk
 from quadrille.simulator.collectives.collective import SimulationOptions, simulate_collective
 from quadrille.simulator.collectives.programs import CollectiveJob
 from quadrille.simulator.simulate import simulate
@@ -147,25 +146,27 @@ def test_seconds_for_which_a_link_is_busy_do_not_depend_on_folding(options):
     assert busy == pytest.approx(15 * 2**26 / (NIC / 2), rel=EXACT)
 
 
-def test_the_compiled_kernels_are_the_plain_ones(monkeypatch):
+def test_compiled_kernels_give_the_same_answer_as_plain_ones():
     capacities, route = two_levels(96, 2 * NIC)
     capacities[200] *= 0.7
     jobs = [
         CollectiveJob(lower("all_reduce", "ring", 12).runs(), np.arange(96).reshape(12, 8).T.copy(), 1e8, item_bytes=4)
     ]
     for shards in ("even", "exact"):
-        monkeypatch.setattr(event_walk, "PLAIN_EVENTS", 1 << 60)
-        plain = simulate_collective(
-            jobs, capacities, route, shards=shards, options=SimulationOptions(fold=False, fold_time=False)
+        plain, compiled, continued = (
+            simulate_collective(
+                jobs,
+                capacities,
+                route,
+                shards=shards,
+                options=SimulationOptions(fold=False, fold_time=False, plain_events=plain_events),
+            )
+            for plain_events in (1 << 60, 10, 150)  # 96 flows: never, from the first event, after 150 events
         )
         assert plain.method == "events"
-        for few in (10, 150):  # compiled from the beginning; and after so many events
-            monkeypatch.setattr(event_walk, "PLAIN_EVENTS", few)
-            other = simulate_collective(
-                jobs, capacities, route, shards=shards, options=SimulationOptions(fold=False, fold_time=False)
-            )
-            assert other.events == plain.events
-            agree(other, plain)
+        assert plain.events == compiled.events == continued.events
+        agree(compiled, plain)
+        agree(continued, plain)
 
 
 def test_a_long_contended_ring_is_folded_in_time():

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quadrille.simulator.collectives import run as collective_run
 from quadrille.simulator.collectives.run import contends
 from quadrille.simulator.symmetry.partition import Flows
 
@@ -40,6 +39,4 @@ def test_links_are_short_where_both_sides_may_ask_for_more_than_they_have(roomy,
         min(asked_of(link, ends, routes, alone) for ends in (flows.sender, flows.receiver)) > capacity * (1 + 1e-9)
         for link, capacity in enumerate(capacities.tolist())
     ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collective_run, "ROOMY", roomy)
-        assert contends(flows, alone, capacities) == any(short)
+    assert contends(flows, alone, capacities, roomy=roomy) == any(short)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from quadrille.algorithms.collectives.lowering import SETS, lower
@@ -80,9 +80,11 @@ def test_flows_carry_what_the_steps_say(kind, name, members, elements):
 @given(st.sampled_from(KINDS), st.sampled_from(sorted(SETS)), st.integers(2, 9))
 def test_sizes_of_consecutive_steps_are_the_sizes_of_each_step(kind, name, members):
     pieces = programs_of([job(kind, name, np.arange(members)[None], 1009.0)], "exact").pieces
-    if pieces is not None:
-        for k, sizes in enumerate(step_bytes(pieces, 5)):
-            assert sizes.tolist() == sent_bytes(pieces, k).tolist()
+    assume(pieces is not None)
+    steps = list(step_bytes(pieces, 5))
+    assert len(steps) == 5
+    for k, sizes in enumerate(steps):
+        assert sizes.tolist() == sent_bytes(pieces, k).tolist()
 
 
 def test_members_of_a_ring_have_one_shape_and_those_of_a_tree_several():

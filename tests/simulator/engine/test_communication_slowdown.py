@@ -15,7 +15,6 @@ from quadrille.algorithms.schedule.ops import AllReduce, Gemm, Receive, Send
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
-from quadrille.simulator.engine import engine as engine_module
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.engine.engine_builder import ProgramStage
 from quadrille.simulator.engine.max_min import Demands, max_min_rates
@@ -192,9 +191,7 @@ def test_ends_are_those_of_a_loop_that_solves_everything_anew(case):
 @settings(max_examples=20)
 @given(case=messages_beside_work(), after=st.integers(0, 20))
 def test_going_on_compiled_changes_no_end(case, after):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_module, "PLAIN_EVENTS", after)
-        assert engine_ends(*case) == pytest.approx(naive_ends(*case), rel=1e-9)
+    assert engine_ends(*case, plain_events=after) == pytest.approx(naive_ends(*case), rel=1e-9)
 
 
 # Whole schedules

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from simpy.events import NORMAL
 
 from quadrille.algorithms.errors import InputError
-from quadrille.simulator.engine import engine as engine_module
 from quadrille.simulator.engine.engine import Alarm, FlowEngine
 from quadrille.simulator.engine.engine_builder import ProgramStage
 from quadrille.simulator.engine.max_min import Demands, max_min_rates
@@ -115,9 +114,7 @@ def test_ends_are_those_of_a_loop_that_solves_everything_anew(traffic):
 @settings(max_examples=20, deadline=None)
 @given(traffic=traffic(), after=st.integers(0, 20))
 def test_going_on_compiled_changes_no_end(traffic, after):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_module, "PLAIN_EVENTS", after)
-        assert engine_ends(*traffic) == pytest.approx(naive_ends(*traffic), rel=1e-9)
+    assert engine_ends(*traffic, plain_events=after) == pytest.approx(naive_ends(*traffic), rel=1e-9)
 
 
 def test_two_flows_on_one_link_take_twice_as_long(env, engine):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quadrille.algorithms.errors import InputError
-from quadrille.simulator.engine import bundles, flow_simulation, max_min
+from quadrille.simulator.engine import bundles, max_min
 from quadrille.simulator.engine.flow_simulation import FlowSet, simulate_flows
 from quadrille.simulator.engine.flow_state import new_flow_state
 from quadrille.simulator.engine.max_min import Demands
@@ -182,22 +182,19 @@ def test_what_is_kept_and_bundled_changes_no_end(sizes, weighted):
     assert kept.filled < anew.filled
 
 
-def test_plain_and_compiled_kernels_give_the_same_ends(monkeypatch):
+def test_plain_and_compiled_kernels_give_the_same_ends():
     capacities, given = w3(300, "random")
-    plain = simulate_flows(capacities, given)
-    monkeypatch.setattr(flow_simulation, "COMPILED_FROM", 0)
-    assert simulate_flows(capacities, given).finish.tolist() == pytest.approx(plain.finish.tolist(), rel=1e-13)
+    plain, compiled = (simulate_flows(capacities, given, compiled_from=least) for least in (301, 0))
+    assert compiled.finish.tolist() == pytest.approx(plain.finish.tolist(), rel=1e-13)
 
 
 # Bundles
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_bundles_change_no_end_whatever_the_shares_weights_caps_and_starts(seed, monkeypatch):
+def test_bundles_change_no_end_whatever_the_shares_weights_caps_and_starts(seed):
     """Trunks that many flows share in parts, branches, loose flows and caps, compared with filling flow by flow."""
-    monkeypatch.setattr(bundles, "LEAST_FLOWS", 0)
-    monkeypatch.setattr(bundles, "LEAST_USERS", 8)
-    monkeypatch.setattr(flow_simulation, "COMPILED_FROM", 0)
+    limits = bundles.BundleLimits(least_flows=0, least_users=8)
     numbers = np.random.default_rng(seed)
     count, branches, trunks = 240, 60, 4
     rows = []
@@ -215,10 +212,13 @@ def test_bundles_change_no_end_whatever_the_shares_weights_caps_and_starts(seed,
     sizes = numbers.choice([10.0, 20.0, 40.0], count) if seed % 2 else numbers.uniform(10, 90, count)
     given = traffic(network, sizes, numbers.choice([0.0, 1.0], count), numbers.choice([0.0, 0.5], count))
     state = new_flow_state(*arrays(*network))
-    made = bundles.new_bundles(state)
+    made = bundles.new_bundles(state, limits)
     assert bundles.has_bundles(made)
     assert 0 < len(made.members) <= count / bundles.LEAST_MEMBERS
-    bundled, anew = (simulate_flows(np.array(capacities), given, local=local) for local in (True, False))
+    bundled, anew = (
+        simulate_flows(np.array(capacities), given, local=local, compiled_from=0, bundle_limits=limits)
+        for local in (True, False)
+    )
     assert bundled.finish.tolist() == pytest.approx(anew.finish.tolist(), rel=1e-9)
     expected = slow_ends(network, given.sizes.tolist(), given.starts.tolist(), given.latencies.tolist())
     assert bundled.finish.tolist() == pytest.approx(expected, rel=1e-9)

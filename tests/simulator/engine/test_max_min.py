@@ -1,6 +1,7 @@
 """Max-min rates against progressive filling from the definition, in exact fractions."""
 
 from fractions import Fraction
+from functools import partial
 from math import inf
 
 import numpy as np
@@ -9,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quadrille.algorithms.errors import InputError
-from quadrille.simulator.engine import max_min
 from quadrille.simulator.engine.max_min import Demands, max_min_rates
 
 FORMS = {"by level": 10**9, "by bottleneck": 0}
 
 
 def filled(capacities, rows, weights, caps):
-    """All rates rise as w t; who meets a cap or a full resource stops. One level at a time, exactly."""
+    """All rates rise as w t; an activity that meets a cap or a full resource stops. One level at a time, exactly."""
     capacities = [Fraction(c) for c in capacities]
     weights = [Fraction(w) for w in weights]
     rates = {}
@@ -41,10 +41,9 @@ def assert_same(rates, expected):
 
 
 @pytest.fixture(params=FORMS)
-def solver(request, monkeypatch):
-    """Both implementations, whatever the size of the problem."""
-    monkeypatch.setattr(max_min, "SMALL", FORMS[request.param])
-    return max_min_rates
+def solver(request):
+    """One of the two implementations, for problems of any size."""
+    return partial(max_min_rates, small=FORMS[request.param])
 
 
 NUMBERS = {
@@ -77,18 +76,15 @@ def test_rates_are_those_of_progressive_filling(problem):
     capacities, rows, weights, caps = problem
     expected = filled(capacities, rows, weights, caps)
     for small in FORMS.values():
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(max_min, "SMALL", small)
-            assert_same(max_min_rates(capacities, Demands.of(rows), weights, caps), expected)
+        assert_same(max_min_rates(capacities, Demands.of(rows), weights, caps, small=small), expected)
 
 
-def test_both_forms_agree_on_a_large_random_network(monkeypatch):
+def test_both_forms_agree_on_a_large_random_network():
     numbers = np.random.default_rng(7)
     rows = [{int(j): 1.0 for j in numbers.choice(101, 4, replace=False)} for _ in range(997)]
     arguments = [50.0] * 101, Demands.of(rows), numbers.uniform(1, 3, 997).tolist(), [inf] * 997
-    by_bottleneck = max_min_rates(*arguments)
-    monkeypatch.setattr(max_min, "SMALL", 10**9)
-    assert_same(by_bottleneck, max_min_rates(*arguments))
+    by_bottleneck, by_level = (max_min_rates(*arguments, small=FORMS[form]) for form in ("by bottleneck", "by level"))
+    assert_same(by_bottleneck, by_level)
 
 
 def test_a_shared_link_is_halved_and_the_rest_goes_to_who_can_use_it(solver):

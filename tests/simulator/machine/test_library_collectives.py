@@ -16,7 +16,7 @@ from quadrille.algorithms.schedule.program import Repeat
 from quadrille.algorithms.schedule.schedule import Role, Schedule, declare
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.simulator.machine.library_collectives import IDENTIFIED, MEASURED, curve_of
-from quadrille.simulator.simulate import ALL_SHORTCUTS, Shortcuts, simulate
+from quadrille.simulator.simulate import ALL_SHORTCUTS, Limits, Shortcuts, simulate
 from quadrille.simulator.uncertainty import NO_MESSAGES, Uncertainty
 from quadrille.topologies.machines.machine import NetworkCosts
 from tests.support.toy_laboratories import laboratory, with_messages
@@ -222,17 +222,17 @@ def apart_from_laboratories(*rows):
 
 
 @pytest.mark.parametrize("asked", ["collective", "auto"])
-def test_what_the_library_was_measured_to_take_is_simulated_exactly_or_not_at_all(asked, monkeypatch):
-    monkeypatch.setattr("quadrille.simulator.simulate.LONG_SECONDS", 0.0)
+def test_what_the_library_was_measured_to_take_is_simulated_exactly_or_not_at_all(asked):
+    options = {"granularity": asked, "limits": Limits(long_seconds=0.0)}
     schedule = matmul_schedule(Matmul(512, 512, 512, dtype="float32"), "4d", Grid(z=4))
     measured = apart_from_laboratories(row("all_gather", 4, 1, GATHERED, 0.25))
     for found, choices in ((measured, Choices()), (apart_from_laboratories(), parse_choices("library"))):
-        assert simulate(schedule, found, choices=choices, granularity=asked).bound is not None
+        assert simulate(schedule, found, choices=choices, **options).bound is not None
     if asked == "collective":
         with pytest.raises(InputError, match="'gather B' takes what the MPI library was measured to take"):
-            simulate(schedule, measured, choices=parse_choices("library"), granularity=asked)
+            simulate(schedule, measured, choices=parse_choices("library"), **options)
         return
-    said = simulate(schedule, measured, choices=parse_choices("library"), granularity=asked)
+    said = simulate(schedule, measured, choices=parse_choices("library"), **options)
     assert (said.bound, said.op_times()["gather B"].seconds) == (None, pytest.approx(0.25))
 
 

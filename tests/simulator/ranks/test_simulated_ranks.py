@@ -181,6 +181,7 @@ def test_ranks_of_one_colour_do_the_same_with_the_same_sizes():
         tuple(tensor.block(schedule.coordinates(rank)).shape for tensor in schedule.tensors.values())
         for rank in range(schedule.grid.size)
     ]
+    assert 1 < len(np.unique(found.labels)) < schedule.grid.size
     for colour in np.unique(found.labels):
         assert len({blocks[rank] for rank in np.flatnonzero(found.labels == colour)}) == 1
 

@@ -1,13 +1,11 @@
-"""Folding: partitions that are equitable, found and checked; what breaks symmetry is told."""
+"""Folding finds equitable partitions, checks them, and names the cause of broken symmetry."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quadrille.simulator.symmetry import fold as symmetry_fold
-from quadrille.simulator.symmetry import refinement
-from quadrille.simulator.symmetry.fold import fault, fold, quotient, unfolded
+from quadrille.simulator.symmetry.fold import equal_bags, fault, fold, quotient, unfolded
 from quadrille.simulator.symmetry.partition import Flows, Partition
 from quadrille.simulator.symmetry.refinement import refine
 from tests.support.toy_networks import LEAF, NIC, paths, two_levels
@@ -156,37 +154,41 @@ def test_the_check_passes_what_is_right():
     assert fault(*correct()) == ""
 
 
-@pytest.fixture(params=["whole arrays", "flow by flow"])
-def way(request, monkeypatch):
-    """How problems of any size are refined and checked."""
-    for module in (refinement, symmetry_fold):
-        monkeypatch.setattr(module, "MANY", 0 if request.param == "flow by flow" else 1 << 60)
+COMPILED_FROM = {"whole arrays": 1 << 60, "flow by flow": 0}
+"""Number of entries from which compiled kernels are used, by the way in which a problem of any size is solved."""
+
+
+@pytest.fixture(params=COMPILED_FROM)
+def compiled_from(request):
+    return COMPILED_FROM[request.param]
 
 
 @pytest.mark.parametrize("kind", ["ranks", "flows", "links"])
-def test_the_check_catches_any_two_classes_merged(kind, way):
+def test_the_check_catches_any_two_classes_merged(kind, compiled_from):
     partition, *what = correct()
-    assert fault(partition, *what) == ""
+    assert fault(partition, *what, compiled_from=compiled_from) == ""
     parts = {name: getattr(partition, name) for name in ("ranks", "flows", "links")}
     count = int(parts[kind].max()) + 1
+    assert count > 1
     for other in range(1, count):
         wrong = Partition(**parts | {kind: merged(parts[kind], 0, other)})
-        assert fault(wrong, *what) != ""
+        assert fault(wrong, *what, compiled_from=compiled_from) != ""
 
 
-def test_the_check_catches_one_member_in_a_wrong_class(way):
+def test_the_check_catches_one_member_in_a_wrong_class(compiled_from):
     partition, *what = correct()
     ranks = partition.ranks.copy()
     ranks[5] = ranks[6]
-    assert "class" in fault(Partition(ranks, partition.flows, partition.links), *what)
+    wrong = Partition(ranks, partition.flows, partition.links)
+    assert "class" in fault(wrong, *what, compiled_from=compiled_from)
 
 
 @pytest.mark.parametrize("once", [True, False])
-def test_two_flows_of_a_rank_with_one_label_are_refused_if_asked(once, way):
+def test_two_flows_of_a_rank_with_one_label_are_refused_if_asked(once, compiled_from):
     """Two ranks send two flows each to the other, all of one class: which is received first could not be told."""
     sender = np.array([0, 0, 1, 1])
-    alike = symmetry_fold._equal_bags(sender, np.zeros(4, dtype=np.int64), np.zeros(2, dtype=np.int64), once=once)
-    assert alike is not once
+    labels, classes = np.zeros(4, dtype=np.int64), np.zeros(2, dtype=np.int64)
+    assert equal_bags(sender, labels, classes, compiled_from, once=once) is not once
 
 
 @given(st.data())
@@ -194,12 +196,8 @@ def test_labels_are_the_same_flow_by_flow_and_by_whole_arrays(data):
     gpus, capacities, flows = data.draw(random_flows())
     shares = np.array(data.draw(st.lists(st.sampled_from([0.5, 1.0]), min_size=len(flows.links), max_size=1 << 9)))
     flows = Flows(flows.sender, flows.receiver, flows.offsets, flows.links, shares[: len(flows.links)], flows.columns)
-    found = []
-    for many in (0, 1 << 60):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(refinement, "MANY", many)
-            found.append(refine(same(gpus), flows, {"bandwidth": capacities}, most_rounds=9, most_classes=99))
-    one, other = found
+    problem, limits = (same(gpus), flows, {"bandwidth": capacities}), {"most_rounds": 9, "most_classes": 99}
+    one, other = (refine(*problem, **limits, compiled_from=least) for least in COMPILED_FROM.values())
     for kind in ("ranks", "flows", "links"):
         assert getattr(one, kind).tolist() == getattr(other, kind).tolist()
     assert (one.rounds, one.classes, one.settled) == (other.rounds, other.classes, other.settled)

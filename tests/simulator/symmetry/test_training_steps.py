@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-import quadrille.simulator.simulate
 from quadrille.algorithms.analysis.volumes import volumes
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.passes.overlap import overlap
@@ -12,7 +11,7 @@ from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.algorithms.training.architecture import LLAMA
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.scheme_4d import Scheme4D
-from quadrille.simulator.simulate import Shortcuts, Simulator, simulate
+from quadrille.simulator.simulate import Limits, Shortcuts, Simulator, simulate
 from quadrille.topologies.find_machine import find_machine
 from tests.support.predictions import check_same_op_times
 from tests.support.toy_trainings import EACH_SHORTCUT_OFF, MACHINES, scheduled
@@ -85,12 +84,11 @@ def test_the_answer_is_that_of_every_rank_where_groups_straddle_nodes(machine, g
     check_same_op_times(simulate(*given), simulate(*given, shortcuts=Shortcuts(fold=False, fold_time=False)))
 
 
-def test_a_timeline_of_too_many_spans_is_run_length_encoded(monkeypatch):
+def test_a_timeline_of_too_many_spans_is_run_length_encoded():
     schedule = scheduled("z=2,x=2", layers=12)
     given = schedule, find_machine("perlmutter")
     whole = simulate(*given)
-    monkeypatch.setattr(quadrille.simulator.simulate, "MAX_SPANS_EXPANDED", len(whole.timeline.spans) - 1)
-    short = simulate(*given)
+    short = simulate(*given, limits=Limits(expanded_spans=len(whole.timeline.spans) - 1))
     assert len(short.timeline.spans) < len(whole.timeline.spans)
     assert short.timeline.expanded(schedule.grid).spans == whole.timeline.spans
     assert short.times is not None

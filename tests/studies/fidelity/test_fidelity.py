@@ -105,7 +105,9 @@ def test_a_gpu_is_in_the_matrix_where_there_is_one(cupy, monkeypatch, there):
 
 
 def test_what_runs_on_a_gpu_is_large_and_says_so_in_its_command():
-    for trial in matrix(GPU_SITES):
+    trials = matrix(GPU_SITES)
+    assert {trial.site for trial in trials} == set(GPU_SITES)
+    for trial in trials:
         assert trial.experiment.grid.size == trial.site.ranks and group_of(trial) == "GPU"
         words = trial.command(replace(trial.site.run_options, repeats=3))
         assert words.startswith(f"quadrille launch -n {trial.site.ranks} run --")

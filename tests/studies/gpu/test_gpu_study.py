@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +17,7 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.runtime.arrays.cupy_library import CupyLibrary
-from quadrille.runtime.measuring import benchmark_kernels, device_benchmarks
+from quadrille.runtime.measuring import benchmark_kernels
 from quadrille.runtime.measuring.benchmark_kernels import MEASURED
 from quadrille.runtime.measuring.device_benchmarks import (
     DeviceBench,
@@ -46,9 +47,8 @@ def cupy(monkeypatch):
 
 
 @pytest.fixture
-def bench(cupy, monkeypatch):
-    monkeypatch.setattr(device_benchmarks, "VALUES", 1 << 10)
-    return DeviceBench(CupyLibrary(FAKE), repeats=2)
+def bench(cupy):
+    return DeviceBench(CupyLibrary(FAKE), repeats=2, values=1 << 10)
 
 
 def product(size, dtype, seconds):
@@ -196,13 +196,17 @@ def test_where_no_cupy_is_the_command_is_refused_in_one_line(capsys, monkeypatch
 
 
 def test_the_whole_study_writes_its_answer_and_a_machine_file(cupy, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(device_benchmarks, "VALUES", 1 << 10)
     monkeypatch.setattr(DeviceBench, "warm_up", lambda bench: None)
     staged = StagedTransfers((transfer_row(8, 1e-3), transfer_row(1 << 20, 2e-3)))
     monkeypatch.setattr(calibration, "measure_staged_transfers", lambda counts: staged)
     ran = [SharedRun("16,16,16", 2, "float32", 1.0, 1.25, True)]
     monkeypatch.setattr(study, "measure_shared_runs", lambda machine, count, sizes: ran)
-    answer = gpu(json=str(tmp_path / "gpu.json"), out=str(tmp_path / "gpu.toml"), ranks=(1, 2), sizes=TINY)
+    answer = gpu(
+        json=str(tmp_path / "gpu.json"),
+        out=str(tmp_path / "gpu.toml"),
+        ranks=(1, 2),
+        sizes=replace(TINY, values=1 << 10),
+    )
     assert len(answer.calibration.products) == 2 * len(DTYPES) * 3
     assert json.loads((tmp_path / "gpu.json").read_text())["calibration"]["device"].startswith("Fake GPU")
     device = load_machine(tmp_path / "gpu.toml").device

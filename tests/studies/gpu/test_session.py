@@ -107,14 +107,12 @@ def _is_zombie(pid):
     return True
 
 
-def test_a_step_that_will_not_end_when_it_is_told_to_is_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu_session, "GRACE_SECONDS", 0.5)
+def test_a_step_that_will_not_end_when_it_is_told_to_is_killed(tmp_path):
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
-    assert run_step([sys.executable, "-c", deaf], 1.0, tmp_path / "log.txt") == (None, "")
+    assert run_step([sys.executable, "-c", deaf], 1.0, tmp_path / "log.txt", grace_seconds=0.5) == (None, "")
 
 
-def test_after_a_hang_a_crash_and_a_failure_the_next_step_is_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu_session, "GRACE_SECONDS", 0.5)
+def test_after_a_hang_a_crash_and_a_failure_the_next_step_is_run(tmp_path):
     ran = session(tmp_path)
     ran.run(
         [

@@ -173,7 +173,9 @@ def test_a_calibration_that_was_interrupted_interrupts_the_study(monkeypatch, tm
 
 
 def test_a_case_is_shown_as_the_command_that_repeats_it(machine, pretended, capsys):
-    for case in study(machine).cases:
+    cases = study(machine).cases
+    assert cases
+    for case in cases:
         assert case.command.startswith(f"quadrille launch -n {case.ranks} run --matmul ")
 
 

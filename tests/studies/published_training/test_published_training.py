@@ -20,7 +20,7 @@ from quadrille.algorithms.training.memory import largest_memory
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.experiments.predict.pipeline_slots import SlotSeconds, stage_ends
-from quadrille.simulator.simulate import simulate
+from quadrille.simulator.simulate import Limits, simulate
 from quadrille.simulator.symmetry.even_shards import with_even_shards
 from quadrille.studies.published_training.claimed_steps import OVERLAPS, ClaimedTraining, paper_grid, step_time
 from quadrille.studies.published_training.claims import AXONN_80B, FUSED, LARGEST, ClaimPrediction, predicted_claims
@@ -471,7 +471,7 @@ def test_a_step_that_would_take_long_is_known_between_bounds(monkeypatch):
     assert exact.exact
     assert exact.low == exact.seconds == exact.high
     step_time.cache_clear()
-    monkeypatch.setattr("quadrille.simulator.simulate.LONG_SECONDS", 0.0)
+    monkeypatch.setattr("quadrille.simulator.simulate.LIMITS", Limits(long_seconds=0.0))
     found = step_time(SMALL, grid)
     step_time.cache_clear()
     assert not found.exact

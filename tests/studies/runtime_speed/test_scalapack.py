@@ -74,22 +74,16 @@ def test_where_it_is_not_installed_the_others_run_without_it(monkeypatch, capsys
 
 
 @pytest.mark.parametrize(
-    ("program", "reason"),
+    ("options", "reason"),
     [
-        (None, "undefined symbol: MPI_Get_library_version"),
-        (("-c", "import ctypes; ctypes.string_at(0)"), "status -11"),
-        (("-c", "import time; time.sleep(60)"), "was not loaded within 0.5 s"),
+        ({}, "undefined symbol: MPI_Get_library_version"),
+        ({"program": ("-c", "import ctypes; ctypes.string_at(0)")}, "status -11"),
+        ({"program": ("-c", "import time; time.sleep(60)"), "limit_seconds": 0.5}, "was not loaded within 0.5 s"),
     ],
 )
-@pytest.mark.usefixtures("fresh")
-def test_a_library_that_is_another_or_crashes_or_hangs_is_left_out(monkeypatch, program, reason):
+def test_a_library_that_is_another_or_crashes_or_hangs_is_left_out(options, reason):
     name = find_library("m")
-    monkeypatch.setattr(scalapack, "library_name", lambda: name)
-    if program:
-        monkeypatch.setattr(scalapack, "EXAMINE_PROGRAM", program)
-    if "within" in reason:
-        monkeypatch.setattr(scalapack, "EXAMINATION_SECONDS", 0.5)
-    found = missing_reason(SCALAPACK, 2)
+    found = scalapack.availability(name, **options).why
     assert found.startswith(name)
     assert reason in found
 

@@ -128,12 +128,11 @@ def test_a_network_with_routes_of_its_own_comes_back_from_json(write, tmp_path, 
     assert dumps(back) == dumps(net)
 
 
-def test_routes_between_too_many_places_are_not_listed(monkeypatch, tmp_path):
-    monkeypatch.setattr("quadrille.topologies.files.topology_file.MAX_LISTED_ENDPOINTS", 4)
+def test_routes_between_too_many_endpoints_are_not_listed(tmp_path):
     path = tmp_path / "net.xml"
     path.write_text(f'<platform version="4.1">{PLATFORMS["shared"]}</platform>')
     with pytest.raises(InputError, match="own between 5 endpoints; JSON lists them one by one, between at most 4"):
-        check_written(load_topology(path), "out.json")
+        check_written(load_topology(path), "out.json", most_endpoints=4)
 
 
 def test_parallel_links_keep_their_numbers(write):
@@ -307,8 +306,7 @@ def test_a_file_that_is_not_text_is_refused(tmp_path):
         ("a\0b.json", "not the name of a file .embedded null"),
     ],
 )
-def test_what_cannot_be_read_whole_is_refused(path, message, monkeypatch):
-    monkeypatch.setattr("quadrille.topologies.files.topology_file.MOST_BYTES", 1000)
+def test_what_cannot_be_read_whole_is_refused(path, message):
     with pytest.raises(InputError, match=message):
         load_topology(path)
 

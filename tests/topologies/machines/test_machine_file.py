@@ -71,8 +71,9 @@ def test_every_number_of_a_machine_can_be_set_and_has_an_effect(name):
     named = MACHINES[name]
     gpus = min(4 * max(named.unit, 130) * named.gpus_per_node, 4096)
     original = find_machine(name, gpus=gpus)
-    for quantity in named.quantities:
-        path = path_of(named, quantity)
+    paths = {quantity: path_of(named, quantity) for quantity in named.quantities}
+    assert "device.memory_bytes" in paths.values()
+    for quantity, path in paths.items():
         if path is None:
             assert isinstance(quantity.value, str) or quantity.quantity in ("gpus_per_node", "nics_per_node")
             continue

@@ -48,6 +48,7 @@ def test_gpus_never_meet_through_a_nic(kind):
 
 
 def test_all_ends_of_cables_are_parts_of_the_node(kind):
+    assert kind.cables
     for cable in kind.cables:
         for end in (cable.first, cable.second):
             name, _, index = end.partition(":")

@@ -13,6 +13,7 @@ from quadrille.cli.parsing.matmul import parse_matmul
 from quadrille.cli.parsing.runs import parse_ranks
 from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.experiments.workloads.fullest_device import fullest_device
+from quadrille.simulator.simulate import Limits
 from tests.support.quadrille import called
 
 SIMULATE = ["simulate", "--matmul", "256,256,256", "--grid", "z=4,x=4", "--machine", "h100-superpod"]
@@ -146,7 +147,7 @@ def test_where_ranks_live_is_known_at_once_for_many():
 
 
 def test_what_will_take_long_says_so_before_it_starts(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("quadrille.simulator.simulate.LONG_SECONDS", 1e-6)
+    monkeypatch.setattr("quadrille.simulator.simulate.LIMITS", Limits(long_seconds=1e-6))
     ended = called(capsys, *TRAINING, "--granularity", "exact", "--json", tmp_path / "r.json")
     assert "ranks out of 16 are to be simulated" in ended.err
     assert "Ctrl-C ends it" in ended.err
