@@ -28,6 +28,20 @@ for _letter, _thousands, _binary in (("k", KB, KIB), ("M", MB, MIB), ("G", GB, G
     for _name in (f"{_letter}b", f"{_letter}bit", f"{_letter.lower()}bit"):  # 200mbit, as Linux's tc writes it
         BYTES_OF_UNIT[_name] = _thousands * _BIT
 
+DECIMAL_AND_BINARY = {
+    letter: (f"{'k' if decimal == 'K' else decimal}B", f"{decimal}iB")
+    for letter, decimal in (
+        ("k", "K"),
+        ("K", "K"),
+        ("M", "M"),
+        ("G", "G"),
+        ("T", "T"),
+        ("m", "M"),
+        ("g", "G"),
+        ("t", "T"),
+    )
+}
+"""The two units of bytes that a bare prefix may mean."""
 SECONDS_OF_UNIT = {"": Fraction(1), "s": Fraction(1)} | {
     unit: Fraction(1, 10**digits) for unit, digits in (("ms", 3), ("us", 6), ("µs", 6), ("ns", 9), ("ps", 12))
 }
@@ -165,6 +179,13 @@ def _scaled(text: str, units: dict[str, Fraction], quantity: str, such_as: str) 
         raise InputError(f"{quantity} {text!r} is not a number from 0 with a unit, such as {such_as}")
     number, unit = match.groups()
     factor = units.get(unit)
+    if factor is None and units is BYTES_OF_UNIT and unit in DECIMAL_AND_BINARY:
+        decimal, binary = DECIMAL_AND_BINARY[unit]
+        per_second = "/s" if quantity == "rate" else ""
+        raise InputError(
+            f"{quantity} {text!r}: {unit} alone is {decimal} to some programs and {binary} to others, such as "
+            f"nccl-tests: write {number}{decimal}{per_second} or {number}{binary}{per_second}"
+        )
     if factor is None:
         accepted = ", ".join(name for name in units if name) or "no unit"
         raise InputError(f"{quantity} {text!r} has the unknown unit {unit!r}; accepted: {accepted}")

@@ -2,7 +2,8 @@
 
 The wildcards are those of a shell: `*` any characters, `?` one character, `[0-3]`
 one of several.  A pattern with `>` means one direction, a pattern with `-` both.
-Parallel links all match, unless the pattern has a number after `#`.
+Parallel links all match, unless the pattern has a number after `#`.  The links of a
+SimGrid platform have the names of its file, to which a pattern without `>` and `-` applies.
 """
 
 import re
@@ -35,6 +36,8 @@ def matching_links(net: Network, name: str) -> list[int]:
     """
     if not WILDCARDS & set(name):
         return net.link_numbers(name)
+    if of_file := [link for cable, links in net.cable_names.items() if fnmatchcase(cable, name) for link in links]:
+        return list(dict.fromkeys(of_file))
     ends, mark, index = name.partition("#")
     source, arrow, target = ends.partition(">")
     if not arrow:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.errors import InputError, nearest_names
 from quadrille.topologies.structured_paths import PathSet
 
 if TYPE_CHECKING:
@@ -40,10 +40,12 @@ class Link:
     index: int
     bandwidth: float
     latency: float
+    label: str = ""
 
     @property
     def name(self) -> str:
-        return link_name(self.source, self.target, self.index)
+        """The name of the network's file, or else of both ends."""
+        return self.label or link_name(self.source, self.target, self.index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +65,9 @@ class Network:
     endpoints : kind and number of the compute endpoints; endpoint i is the node `kind:i`
     cores : number of cores of each host [hosts]; empty if the endpoints are GPUs
     paths : shortest paths between endpoints in closed form; None if they must be searched
+    host_names : names of the endpoints in the file of the network, in their order; empty if the file has none
+    cable_names : links of each link of the file, by the name that the file gives; a SPLITDUPLEX link `a` is also
+        `a_UP` and `a_DOWN`, after `a`
     unshared : whether each link gives every flow more bandwidth than the flow can use, and so only adds latency [links]
     node_kind : name of the kind of the nodes, as in `NODE_KINDS`, if a file names it; else empty
     """
@@ -80,6 +85,8 @@ class Network:
     paths: PathSet | None = None
     indices: Ints | None = field(default=None, repr=False)
     per_node: int = 1
+    host_names: Sequence[str] = field(default=(), repr=False)
+    cable_names: Mapping[str, Sequence[int]] = field(default_factory=dict, repr=False)
     unshared: NDArray[np.bool_] | None = field(default=None, repr=False)
     node_kind: str = ""
 
@@ -128,6 +135,7 @@ class Network:
             int(self._parallel_indices(np.array([number]))[0]),
             float(self.bandwidths[number]),
             float(self.latencies[number]),
+            self.link_names([number])[0] if self.cable_names else "",
         )
 
     def link_names(self, numbers: "Ints | Sequence[int]") -> list[str]:
@@ -138,6 +146,9 @@ class Network:
         ['host:0>switch:0', 'switch:0>host:1']
         """
         chosen = np.asarray(numbers, dtype=np.int64)
+        if self.cable_names:
+            names = {link: name for name, links in self.cable_names.items() for link in links}
+            return [names[link] for link in chosen.tolist()]
         ends = self.sources[chosen].tolist(), self.targets[chosen].tolist(), self._parallel_indices(chosen).tolist()
         return [
             link_name(self.node_name(source), self.node_name(target), index)
@@ -167,6 +178,8 @@ class Network:
         ------
         InputError : no such link
         """
+        if name in self.cable_names:
+            return list(self.cable_names[name])
         if ">" in name or "-" not in name:
             return [self.link_number(name)]
         path, mark, index = name.partition("#")
@@ -190,6 +203,9 @@ class Network:
 
     def _choices(self, source: str) -> str:
         node = self.node_number(source)
+        if node < 0 and self.cable_names:
+            near = nearest_names(source, self.cable_names, 3) or list(self.cable_names)[:3]
+            return f"there is for example {', '.join(near)}"
         if node < 0:
             return f"there is no node {source!r}; a link is written leaf:3>spine:1"
         names = self.link_names(np.flatnonzero(self.sources == node)[:9])

@@ -6,12 +6,13 @@ kind is the panel width and, along a broadcast chain, whether the rank is the ro
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 
+from quadrille.algorithms.analysis.coordinate_dependence import Kind, OpKinds
 from quadrille.algorithms.analysis.root_distances import CHAIN
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.expressions import PanelOwner, variables
@@ -74,9 +75,27 @@ class FoldedWalks:
         self._schedule = schedule
         self._walk = _Walk(choices, differing_loops(schedule), frozenset(rotated))
 
-    def of(self, coordinates: Coordinates) -> Iterator[RepeatedInstance]:
-        """Yields the ops of the rank at the coordinates, once for each kind of iteration, with its count."""
-        return self._walk.through(self._schedule.program(coordinates), coordinates, 1)
+        self._kinds = schedule.cached(OpKinds)
+        self._instances: dict[tuple[tuple[Axis, int], ...], tuple[RepeatedInstance, ...]] = {}
+
+    def of(self, coordinates: Coordinates) -> tuple[RepeatedInstance, ...]:
+        """The ops of the rank at the coordinates, once for each kind of coordinates of the op, with its count.
+
+        The slots of an interleaved pipeline repeat the same few kinds thousands of times.
+        """
+        key = tuple(coordinates.along.items())
+        if key not in self._instances:
+            self._instances[key] = self._merged(coordinates)
+        return self._instances[key]
+
+    def _merged(self, coordinates: Coordinates) -> tuple[RepeatedInstance, ...]:
+        firsts: dict[tuple[int, Kind], RepeatedInstance] = {}
+        counts: dict[tuple[int, Kind], int] = {}
+        for instance in self._walk.through(self._schedule.program(coordinates), coordinates, 1):
+            kind = id(instance.op), self._kinds.of(instance.op, instance.coordinates)
+            firsts.setdefault(kind, instance)
+            counts[kind] = counts.get(kind, 0) + instance.count
+        return tuple(replace(instance, count=counts[kind]) for kind, instance in firsts.items())
 
 
 @dataclass(frozen=True, slots=True)

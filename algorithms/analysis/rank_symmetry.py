@@ -50,12 +50,17 @@ def equivalent_ranks(schedule: Schedule, choices: Choices) -> list[EquivalentRan
     schedule : the schedule
     choices : implementation and algorithms of its collectives
     """
+    return list(schedule.cached(_equivalent_ranks, choices))
+
+
+def _equivalent_ranks(schedule: Schedule, choices: Choices) -> tuple[EquivalentRanks, ...]:
+    """The representatives, computed once for a schedule."""
     classes = coordinate_classes(schedule, choices)
     changes = PerKind(schedule, lambda op, coordinates: frozenset(_size_changes(op, schedule, coordinates, choices)))
-    walks = FoldedWalks(schedule, choices)
+    walks = schedule.cached(FoldedWalks, choices)
     while _split_by_pieces(schedule, classes, walks, changes):
         pass
-    return list(_representatives(schedule, classes))
+    return tuple(_representatives(schedule, classes))
 
 
 def _split_by_pieces(

@@ -106,7 +106,7 @@ class _RankBuffers:
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule, self._choices = schedule, choices
-        self._walks = FoldedWalks(schedule, choices)
+        self._walks = schedule.cached(FoldedWalks, choices)
         self._scratch = PerKind(schedule, self._scratch_of)
         self._elsewhere = {*schedule.cached(views), *schedule.cached(gathered_in_place)}
         self._kinds = {

@@ -132,7 +132,7 @@ class _OpCounts:
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule, self._choices = schedule, choices
-        self.walks = FoldedWalks(schedule, choices)
+        self.walks = schedule.cached(FoldedWalks, choices)
         self.amounts = PerKind(schedule, self._amount)
         self.flops = PerKind(schedule, lambda op, coordinates: _product_flops(op, schedule, coordinates))
 
@@ -187,6 +187,15 @@ def bytes_sent(schedule: Schedule, rank: int, choices: Choices) -> int:
 def flops(schedule: Schedule, coordinates: Coordinates) -> int:
     """Returns the flop of the products of one rank, attention included."""
     return _flops(_OpCounts(schedule, Choices()), coordinates)
+
+
+def total_flops(schedule: Schedule, choices: Choices) -> int:
+    """Returns the flop of the products of all ranks, from one representative of each class of ranks."""
+    counts = _OpCounts(schedule, choices)
+    return sum(
+        representative.count * _flops(counts, representative.coordinates)
+        for representative in equivalent_ranks(schedule, choices)
+    )
 
 
 def _flops(counts: _OpCounts, coordinates: Coordinates) -> int:

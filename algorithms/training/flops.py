@@ -2,25 +2,28 @@
 
 For the plain GPT with B sequences of s tokens, L layers, hidden size h, vocabulary V:
 
-    model      72 B s L h² (1 + s/(6 h) + V/(12 L h))
-    hardware   96 B s L h² (1 + s/(6 h) + V/(16 L h))      with full recomputation
+    model      72 B s L h² (1 + s/(12 h) + V/(12 L h))
+    hardware   96 B s L h² (1 + s/(12 h) + V/(16 L h))      with full recomputation of unfused attention
 
-Attention counts as full squares, causal or not, as in the sources; a schedule's own count (`volumes.py`) has half of
-them.  The optimizer and everything other than matrix products is omitted, as usual.
+Attention is causal, and kernels compute the lower half of its square products; both counts have that half, as
+Megatron-Core counts.  A share of the peak of a device is therefore never above 100 %.  The papers on Megatron-LM and
+PaLM count full squares (`full_square_flops`), which no kernel computes: s/(6 h) instead of s/(12 h).  The optimizer and
+everything other than matrix products is omitted, as usual.
 
-The hardware also computes what the step recomputes, in each layer:
+The hardware also computes what the step recomputes, in each layer (a square product is causal here):
 
-    recompute   attention fused        attention unfused
-    none        two square products    nothing
-    selective   two square products    two square products
-    full        the whole layer        the whole layer
+    recompute   attention fused                     attention unfused
+    none        one square product                  nothing
+    selective   one square product                  two square products
+    full        the layer and one square product    the layer
 
-The gradient kernel of fused attention computes one of the two square products again (`ATTENTION_PRODUCTS`).  By
-convention it counts as selective recomputation does, and not at all beside full recomputation.
+The gradient kernel of fused attention computes one of the two square products again (`ATTENTION_PRODUCTS`).  Attention
+that several ranks repeat, because a grid does not shard it over y, counts once.
 
 Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC21,
 section 3 and appendix; Chowdhery et al., "PaLM", 2022, appendix B (the two names); Korthikanti et al.,
-arXiv 2205.05198, appendix A (selective recomputation).
+arXiv 2205.05198, appendix A (selective recomputation); NVIDIA/Megatron-LM@001b00c2734d, megatron/training/training.py,
+num_floating_point_operations (half of the square products).
 """
 
 from dataclasses import dataclass
@@ -37,25 +40,20 @@ class StepFlops:
     hardware: int
 
 
-def forward_flops(shape: ModelShape, batch: int) -> int:
-    """Flop of the products of one forward pass over `batch` sequences."""
-    return shape.layers * layer_flops(shape, batch) + 2 * batch * shape.sequence * shape.table
-
-
 def layer_flops(shape: ModelShape, batch: int) -> int:
     """Flop of the products of one layer's forward pass."""
-    return 2 * batch * shape.sequence * shape.products + square_flops(shape, batch)
+    return 2 * batch * shape.sequence * shape.products + causal_flops(shape, batch)
 
 
-def square_flops(shape: ModelShape, batch: int) -> int:
-    """Flop of the two square products of one layer's attention in the forward pass, without causal halving."""
-    return 4 * batch * shape.sequence**2 * shape.hidden
+def causal_flops(shape: ModelShape, batch: int) -> int:
+    """Flop of the two square products of one layer's attention in the forward pass, of which half is computed."""
+    return 2 * batch * shape.sequence**2 * shape.hidden
 
 
 def step_flops(
     shape: ModelShape, batch: int, attention: Attention = "fused", recompute: Recompute = "none"
 ) -> StepFlops:
-    """The flop of a training step over all GPUs; a backward pass costs two forward passes.
+    """The flop that all GPUs compute in a training step; a backward pass costs two forward passes.
 
     Parameters
     ----------
@@ -64,18 +62,28 @@ def step_flops(
     attention, recompute : fused or unfused attention, and activation recomputation
 
     >>> shape = ModelShape("toy", layers=2, hidden=8, heads=2, sequence=4, vocabulary=16)
-    >>> step_flops(shape, 3, recompute="full")
+    >>> step_flops(shape, 3, "unfused", recompute="full")
+    StepFlops(model=119808, hardware=156672)
+    """
+    squares = causal_flops(shape, batch)
+    again = {"none": 0, "selective": squares if attention == "unfused" else 0, "full": layer_flops(shape, batch)}
+    in_gradient = squares // 2 if attention == "fused" else 0
+    table = 2 * batch * shape.sequence * shape.table
+    model = 3 * (shape.layers * layer_flops(shape, batch) + table)
+    return StepFlops(model, model + shape.layers * (again[recompute] + in_gradient))
+
+
+def full_square_flops(shape: ModelShape, batch: int, recompute: Recompute = "none") -> StepFlops:
+    """The flop of a training step as papers count them: full squares, and nothing that a kernel recomputes.
+
+    Published FLOP/s and shares of the peak mean this count.
+
+    >>> shape = ModelShape("toy", layers=2, hidden=8, heads=2, sequence=4, vocabulary=16)
+    >>> full_square_flops(shape, 3, recompute="full")
     StepFlops(model=129024, hardware=168960)
     """
-    model = 3 * forward_flops(shape, batch)
-    match attention, recompute:
-        case _, "full":
-            again = layer_flops(shape, batch)
-        case "unfused", "none":
-            again = 0
-        case _:
-            again = square_flops(shape, batch)
-    return StepFlops(model, model + shape.layers * again)
+    causal, squares = step_flops(shape, batch, "unfused", recompute), shape.layers * causal_flops(shape, batch)
+    return StepFlops(causal.model + 3 * squares, causal.hardware + (3 if recompute == "none" else 4) * squares)
 
 
 def flops_per_second_per_gpu(flops: float, seconds: float, gpus: int) -> float:

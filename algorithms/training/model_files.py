@@ -7,6 +7,7 @@ BloomConfig; BLOOM's only key for its sequence is `seq_length`, and it normalise
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from quadrille.algorithms.errors import InputError, nearest_names
 from quadrille.algorithms.formats.input_files import parse_json, read_text
@@ -55,12 +56,22 @@ _KINDS: dict[str, tuple[_Keys, Architecture]] = {
     ),
 }
 MOST_BYTES = 2**24
+LONGEST_DEFAULT = 8192
+"""Tokens of the longest sequence that a file has by default: the sequence on which Llama 3 was trained."""
 WITH_DEFAULTS = ("inner", "key_heads")
 SIZES = ("layers", "hidden", "heads", "sequence", "vocabulary", "inner")
 
 
-def from_config(path: str | Path) -> ModelShape:
+def from_config(path: str | Path, sequence: int | None = None) -> ModelShape:
     """Returns the shape in a Hugging Face `config.json` of a GPT-2, GPT-NeoX, Llama, Mistral or BLOOM.
+
+    The largest position of a file says what a model accepts, not what it is trained on.  Without `sequence` the
+    sequences have the positions before the extension of rotary positions, and at most `LONGEST_DEFAULT` tokens.
+
+    Parameters
+    ----------
+    path : path of the file
+    sequence : tokens of a sequence; None for the default
 
     Raises
     ------
@@ -77,6 +88,8 @@ def from_config(path: str | Path) -> ModelShape:
         raise InputError(f"model {path}: model_type {kind!r}: accepted are {', '.join(_KINDS)}")
     keys, architecture = _KINDS[kind]
     sizes = {name: _number(config, getattr(keys, name), name, path) for name in SIZES}
+    positions = sizes["sequence"]
+    sizes["sequence"] = sequence or min(_trained_positions(config, positions), LONGEST_DEFAULT)
     shared = config.get("tie_word_embeddings", architecture.shared_table)
     architecture = replace(
         architecture,
@@ -87,10 +100,31 @@ def from_config(path: str | Path) -> ModelShape:
     head_columns, usual = config.get("head_dim"), sizes["hidden"] // sizes["heads"]
     if head_columns not in (None, usual):
         raise InputError(f"model {path}: head_dim = {head_columns!r}: hidden / heads = {usual} is accepted")
-    otherwise = tuple(_otherwise(kind, config, sizes["sequence"]))
+    otherwise = (
+        *_sequence_remark(sizes["sequence"], positions, chosen=sequence is not None),
+        *_otherwise(kind, config, sizes["sequence"]),
+    )
     return ModelShape(
         str(path), **sizes, architecture=architecture, embedding_norm=kind == "bloom", otherwise=otherwise
     )
+
+
+def _trained_positions(config: Mapping[str, object], positions: int) -> int:
+    """Returns the positions before the extension of rotary positions, where the file names them.
+
+    Source: transformers, modeling_rope_utils.py: `original_max_position_embeddings`.
+    """
+    extended = config.get("rope_scaling")
+    original = extended.get("original_max_position_embeddings") if isinstance(extended, dict) else None
+    return min(original, positions) if isinstance(original, int) and original > 0 else positions
+
+
+def _sequence_remark(sequence: int, positions: int, *, chosen: bool) -> Iterator[str]:
+    """Yields the difference of the sequences from the largest position of a file, as text for a report."""
+    if sequence > positions:
+        yield f"sequences of {sequence} tokens are longer than its {positions} positions"
+    if sequence < positions and not chosen:
+        yield f"sequences have {sequence} tokens by default, and not all its {positions} positions (--sequence N)"
 
 
 def _otherwise(kind: str, config: Mapping[str, object], sequence: int) -> Iterator[str]:
@@ -150,59 +184,119 @@ ACCEPTED = (*NEEDED, *OPTIONAL, "architecture", *TRAITS)
 YES_OR_NO = {"yes": True, "no": False}
 
 
-def find_shape(text: str) -> ModelShape:
+def find_shape(text: str, sequence: int | None = None) -> ModelShape:
     """Returns the shape that `text` gives: a name, numbers by name, or a file that ends in `.json`.
+
+    Changes may follow a name and a file: `llama3-8b,sequence=4096`.
 
     >>> find_shape("layers=2,hidden=8,heads=2,sequence=4,vocabulary=16").parameters
     1920
     >>> find_shape("GPT3-175B") == find_shape("gpt3-175b")
     True
+    >>> find_shape("llama3-8b,sequence=4096").sequence, find_shape("llama3-8b", 2048).sequence
+    (4096, 2048)
+
+    Parameters
+    ----------
+    text : the model
+    sequence : tokens of a sequence; None for those of the model
 
     Raises
     ------
     InputError : an unknown name, a missing or invalid number, a file without a known model
     """
+    base, changes = _base_and_changes(text)
     by_lower_case = {name.lower(): shape for name, shape in SHAPES.items()}
-    if text.lower() in by_lower_case:
-        return by_lower_case[text.lower()]
-    if "=" in text:
-        return _by_numbers(text)
-    if text.endswith(".json"):
-        return from_config(text)
+    if base and base.lower() not in by_lower_case and not base.endswith(".json"):
+        raise _unknown_model(base)
+    values = _values(text, changes, sequence)
+    if not base:
+        return _by_numbers(text, values)
+    is_file = base.lower() not in by_lower_case
+    shape = from_config(base, _sizes(text, values).get("sequence")) if is_file else by_lower_case[base.lower()]
+    return _changed(text, shape, values) if values else shape
+
+
+def _base_and_changes(text: str) -> tuple[str, str]:
+    """Returns the name or the file of a model, empty for numbers by name, and the text of the changes or numbers.
+
+    >>> _base_and_changes("a,b/config.json,sequence=8"), _base_and_changes("layers=2,hidden=8")
+    (('a,b/config.json', 'sequence=8'), ('', 'layers=2,hidden=8'))
+    """
+    path, suffix, changes = text.partition(".json,")
+    if suffix or text.endswith(".json"):
+        return (path + ".json", changes) if suffix else (text, "")
+    name, _, changes = text.partition(",")
+    return ("", text) if "=" in name else (name.strip(), changes)
+
+
+def _unknown_model(text: str) -> InputError:
     if near := nearest_names(text, SHAPES):
-        raise InputError(f"model {text!r} is unknown; did you mean {' or '.join(near)}?")
-    raise InputError(
+        return InputError(f"model {text!r} is unknown; did you mean {' or '.join(near)}?")
+    return InputError(
         f"model {text!r}: accepted are {', '.join(SHAPES)}; numbers as {','.join(f'{name}=…' for name in NEEDED)} "
         "(architecture=llama beside them for a Llama); "
         "and a Hugging Face config.json"
     )
 
 
-def _by_numbers(text: str) -> ModelShape:
-    """Returns a shape from sizes and, beside them, an architecture by name or by its options.
+def _values(text: str, changes: str, sequence: int | None) -> dict[str, str]:
+    """Returns the texts of the numbers and traits by name.
 
-    >>> llama = _by_numbers("layers=2,hidden=8,heads=4,sequence=4,vocabulary=16,architecture=llama,key_heads=2")
-    >>> ", ".join(llama.architecture.words)
-    '2 key heads, gated MLP, RMSNorm, no biases, rotary positions, two tables'
+    Raises
+    ------
+    InputError : an unknown name, a name that stands twice, another sequence than `sequence`
     """
     values: dict[str, str] = {}
-    for item in text.split(","):
+    for item in changes.split(",") if changes else ():
         name, _, value = (part.strip() for part in item.partition("="))
         if name not in ACCEPTED or name in values:
             raise InputError(f"model {text!r}: {name!r}: accepted, each once, are {', '.join(ACCEPTED)}")
         values[name] = value
+    if sequence is not None and values.setdefault("sequence", str(sequence)) != str(sequence):
+        raise InputError(f"--sequence {sequence}: the model {text!r} has sequence={values['sequence']}: leave one out")
+    return values
+
+
+def _sizes(text: str, values: Mapping[str, str]) -> dict[str, int]:
+    return {name: _size(text, name, value) for name, value in values.items() if name in NEEDED + OPTIONAL}
+
+
+def _with_traits(text: str, architecture: Architecture, values: Mapping[str, str]) -> Architecture:
+    traits = {name: _trait(text, name, value) for name, value in values.items() if name in TRAITS}
+    try:
+        return replace(architecture, **traits)  # type: ignore[arg-type]
+    except InputError as error:
+        raise InputError(f"model {text!r}: {error}") from None
+
+
+def _changed(text: str, shape: ModelShape, values: Mapping[str, str]) -> ModelShape:
+    """Returns a named shape, or the shape of a file, with other numbers or traits."""
+    if "architecture" in values:
+        raise InputError(
+            f"model {text!r}: architecture={values['architecture']}: {shape.name} has its own: leave it out"
+        )
+    sizes: dict[str, Any] = dict(_sizes(text, values))
+    if set(values) == {"sequence"} and sizes["sequence"] == shape.sequence:
+        return shape
+    return replace(shape, name=text, **sizes, architecture=_with_traits(text, shape.architecture, values))
+
+
+def _by_numbers(text: str, values: Mapping[str, str]) -> ModelShape:
+    """Returns a shape from sizes and, beside them, an architecture by name or by its options.
+
+    >>> text = "layers=2,hidden=8,heads=4,sequence=4,vocabulary=16,architecture=llama,key_heads=2"
+    >>> llama = _by_numbers(text, _values(text, text, None))
+    >>> ", ".join(llama.architecture.words)
+    '2 key heads, gated MLP, RMSNorm, no biases, rotary positions, two tables'
+    """
     kind = values.get("architecture", "gpt")
     if kind not in ARCHITECTURES:
         raise InputError(f"model {text!r}: architecture={kind}: accepted are {', '.join(ARCHITECTURES)}")
-    sizes = {name: _size(text, name, value) for name, value in values.items() if name in NEEDED + OPTIONAL}
-    traits = {name: _trait(text, name, value) for name, value in values.items() if name in TRAITS}
+    sizes: dict[str, Any] = dict(_sizes(text, values))
     if missing := [name for name in NEEDED if name not in sizes]:
         raise InputError(f"model {text!r}: {missing[0]} is missing: needed are {', '.join(NEEDED)}")
-    try:
-        architecture = replace(ARCHITECTURES[kind], **traits)  # type: ignore[arg-type]
-    except InputError as error:
-        raise InputError(f"model {text!r}: {error}") from None
-    return ModelShape(text, **sizes, architecture=architecture)  # type: ignore[arg-type]
+    return ModelShape(text, **sizes, architecture=_with_traits(text, ARCHITECTURES[kind], values))
 
 
 def _size(text: str, name: str, value: str) -> int:

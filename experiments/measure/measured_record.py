@@ -114,7 +114,7 @@ def measured_record(
         verified=None if run.verification is None else _verification_entry(run.verification),
         provenance=provenance,
         messages=_messages_entry(run.message_options, obtained_overlaps(ops, run.overlap_fractions)),
-        **_training_fields(experiment, schedule, median(makespans), ops, machine, run.losses),
+        **_training_fields(experiment, schedule, median(makespans), ops, machine, run),
     )
 
 
@@ -124,14 +124,14 @@ def _training_fields(
     seconds: float,
     ops: Sequence[OpRecord],
     machine: "Machine | None",
-    losses: tuple[float, ...] | None,
+    run: RunMeasurements,
 ) -> dict[str, Any]:
     """The fields that only records of training have; empty for a matmul."""
     if isinstance(experiment, MatmulExperiment):
         return {}
     from quadrille.experiments.workloads.training_figures import RunTimes, training_fields
 
-    return training_fields(experiment, schedule, RunTimes(seconds, ops, machine, losses))
+    return training_fields(experiment, schedule, RunTimes(seconds, ops, machine, run.threads, run.losses))
 
 
 def _messages_entry(message_options: MessageOptions, overlaps: Sequence[ObtainedOverlap]) -> Messages | UnsetType:

@@ -121,6 +121,8 @@ def collective(
     answer = _answer(predicted, wall, provenance(command))
     if no_memory:
         remark("--no-memory changes nothing: a collective stores no states of its links")
+    if rounded := question.rounding:
+        remark(rounded)
     remark_all(collective_remarks(predicted, machine, net))
     write_or_show(answer, to.json, SCHEMA, lambda: _print(answer))
     return answer

@@ -101,6 +101,17 @@ class CollectiveQuestion:
         return self.shards or ("exact" if self.group <= EVEN_FROM else "even")
 
     @property
+    def rounding(self) -> str:
+        """The remark about a size that is no whole number of elements; empty otherwise."""
+        if self.bytes % self.item_bytes == 0:
+            return ""
+        elements = round(self.bytes / self.item_bytes)
+        return (
+            f"--bytes {self.bytes}: no whole number of elements of {self.item_bytes} bytes: {elements} elements are "
+            f"simulated, {elements * self.item_bytes} bytes"
+        )
+
+    @property
     def most_transfers(self) -> int:
         """The number of transfers of all rings, with `USUAL_NICS` channels if the number of channels is not given."""
         members = self.gpus if self.concurrent == "all" else self.group

@@ -22,7 +22,7 @@ from quadrille.experiments.network.late_flows import (
     seconds_by_cause_of_last,
     simulated_flows,
 )
-from quadrille.experiments.network.traffic_file import TrafficRows, check_destinations, read_traffic
+from quadrille.experiments.network.traffic_file import TrafficRows, check_destinations, names_hosts, read_traffic
 from quadrille.experiments.output.destinations import Destinations, write_or_show
 from quadrille.experiments.output.tables import print_tables, table
 from quadrille.simulator.machine.network import network_of, routes_of
@@ -113,7 +113,8 @@ def flows(
     begin = time.perf_counter()
     to = destinations or Destinations()
     to.check({"the traffic": traffic})
-    rows = read_traffic(traffic)
+    hosts = network_of(machine_for(2)).host_names if names_hosts(traffic) else ()
+    rows = read_traffic(traffic, hosts)
     machine = machine_for(rows.largest + 1)
     net = network_of(machine)
     check_destinations(rows, net.endpoint_count, net.endpoints[0], traffic)

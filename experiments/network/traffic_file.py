@@ -4,6 +4,7 @@ Columns may have any order.  A file is read as one array; only if a value is wro
 are checked one by one to find the first fault.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import StringIO
@@ -12,7 +13,7 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.errors import InputError, nearest_hint
 from quadrille.algorithms.formats.input_files import read_text
 
 COLUMNS = ("source", "destination", "bytes", "start_s")
@@ -35,14 +36,50 @@ class TrafficRows:
         return int(max(self.sources.max(), self.destinations.max()))
 
 
-def read_traffic(path: str) -> TrafficRows:
+def names_hosts(path: str) -> bool:
+    """Whether a traffic file names a source or a destination by a word, not by its number."""
+    lines = _lines(path)
+    columns = [name.strip() for name in lines[0].split(",")] if lines else []
+    ends = [place for place, name in enumerate(columns) if name in COLUMNS[:2]]
+    cells = (cell.strip() for line in lines[1:] for place, cell in enumerate(line.split(",")) if place in ends)
+    return any(cell[:1].isalpha() and cell.lower() not in ("nan", "inf", "infinity") for cell in cells)
+
+
+def _with_numbers(lines: list[str], path: str, hosts: Sequence[str]) -> list[str]:
+    """The lines of a traffic file with the numbers of hosts instead of their names.
+
+    Raises
+    ------
+    InputError : a name that no host has
+    """
+    columns = _columns(lines[0], path)
+    numbers = {host: str(number) for number, host in enumerate(hosts)}
+    ends = [columns.index(name) for name in COLUMNS[:2]]
+    for row, line in enumerate(lines[1:], 1):
+        cells = [cell.strip() for cell in line.split(",")]
+        for place in (place for place in ends if place < len(cells) and cells[place][:1].isalpha()):
+            if cells[place] not in numbers:
+                near = nearest_hint(cells[place], hosts)
+                raise InputError(f"{path}, line {row + 1}: {columns[place]} {cells[place][:60]!r} is no host{near}")
+            cells[place] = numbers[cells[place]]
+        lines[row] = ",".join(cells)
+    return lines
+
+
+def read_traffic(path: str, hosts: Sequence[str] = ()) -> TrafficRows:
     """The rows of a traffic file.
+
+    Parameters
+    ----------
+    path : path of the file
+    hosts : names of the hosts by number, which the file may name; empty for numbers alone
 
     Raises
     ------
     InputError : a file that cannot be read, or an invalid value; the message has the line and column of the first
     """
     lines = _lines(path)
+    lines = _with_numbers(lines, path, hosts) if hosts else lines
     columns = _columns(lines[0] if lines else "", path)
     body, table = "\n".join(lines[1:]), None
     if body.strip():

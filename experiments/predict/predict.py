@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from quadrille.algorithms.formats.record import AskedGranularity, Record
 from quadrille.algorithms.provenance import provenance
+from quadrille.algorithms.schedule.grid import AXES
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.destinations import Destinations, check_paths_differ
@@ -18,6 +19,7 @@ from quadrille.runtime.host.console import remark, remark_all
 from quadrille.simulator.gc_paused import gc_paused
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.what_if import in_chunks
+from quadrille.topologies.nodes.gpus import RUNTIME_BYTES
 
 if TYPE_CHECKING:
     from quadrille.experiments.predict.collectives_choice import ChosenCollective
@@ -303,10 +305,28 @@ def _remarks(prepared: PreparedExperiment, peak_bytes: int) -> list[str]:
         held, needed = format_bytes(machine.device.memory_bytes), format_bytes(device.ranks * peak_bytes)
         who = f"the {device.ranks} ranks of a host need" if device.ranks > 1 else "a rank needs"
         lines.append(f"{who} {needed}, and a device of {machine.name} has {held}: it would not fit")
+    elif nearly_full := _nearly_full(prepared, peak_bytes):
+        lines.append(nearly_full)
     if dtype not in machine.device.peak_flops_per_second:
         accepted = ", ".join(machine.device.peak_flops_per_second)
         lines.append(f"{machine.name} gives no speed for {dtype}, only for {accepted}")
     return lines
+
+
+def _nearly_full(prepared: PreparedExperiment, peak_bytes: int) -> str:
+    """The line for a rank whose tensors fit in a GPU, but not with the runtime's own memory; empty otherwise."""
+    if prepared.placement.net.endpoints[0] != "gpu":
+        return ""
+    first, further = RUNTIME_BYTES
+    communicators = sum(prepared.experiment.grid.length(axis) > 1 for axis in AXES)
+    runtime, held = int(first + further * max(0, communicators - 1)), prepared.machine.device.memory_bytes
+    if peak_bytes + runtime <= held:
+        return ""
+    return (
+        f"a rank needs {format_bytes(peak_bytes)} of the {format_bytes(int(held))} that a device of "
+        f"{prepared.machine.name} reports, and the runtime takes about {format_bytes(runtime)} besides (context, and "
+        f"buffers of {communicators} communicators): it may not fit"
+    )
 
 
 def calibration_warnings(machine: Machine, where: str = "") -> list[str]:

@@ -74,7 +74,7 @@ def _training_fields(prepared: PreparedExperiment, seconds: float, ops: Sequence
         return {}
     from quadrille.experiments.workloads.training_figures import RunTimes, training_fields
 
-    times = RunTimes(seconds, ops, prepared.machine, device=prepared.device)
+    times = RunTimes(seconds, ops, prepared.machine, prepared.threads, device=prepared.device)
     return training_fields(prepared.experiment, prepared.schedule, times)
 
 

@@ -6,13 +6,14 @@ The step is simulated as `quadrille simulate` does: with all layers, at the same
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from quadrille.algorithms.analysis.volumes import flops
+from quadrille.algorithms.analysis.volumes import total_flops
 from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.timelines.op_times import OpTimes
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.predict.collectives_choice import choose_collectives
+from quadrille.experiments.workloads.peak_share import peak_share
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.experiments.workloads.training_figures import IterationTimes, exposed_seconds_by_axis, iteration_times
 from quadrille.topologies.machines.machine import Machine
@@ -36,7 +37,7 @@ class TrainingStep:
     waiting : all other time: waiting for the last member of a group, and idle time between ops [s]
     contention : part of `transfer` that is caused by shared links [s]
     exposed_seconds_by_axis : time of communication while the compute lane is idle, by axis [s]
-    product_flops : operations of the matrix products of the first rank [flop]
+    product_flops : operations of the matrix products of the mean rank [flop]
     layers : largest number of layers that were simulated
     bounded : whether the simulation computed bounds, so that the time is not exact
     even : whether shards had the mean size
@@ -62,9 +63,7 @@ class TrainingStep:
 
     def compute_efficiency(self, peak_flops_per_second: float | None) -> float | None:
         """The share of the device's peak rate that products reach while the rank computes; None if it is unknown."""
-        if not (peak_flops_per_second and self.compute):
-            return None
-        return self.product_flops / self.compute / peak_flops_per_second
+        return peak_share(self.product_flops / self.compute, peak_flops_per_second) if self.compute else None
 
 
 def simulated_step(
@@ -159,7 +158,9 @@ def _simulated_step(experiment: TrainingExperiment, machine: Machine, granularit
         exposed_seconds_by_axis={
             axis: op / every.steps for axis, op in exposed_seconds_by_axis(experiment, every.ops).items()
         },
-        product_flops=flops(simulation.schedule, simulation.schedule.coordinates(0)) / every.steps,
+        product_flops=every.mean(
+            [total_flops(simulation.schedule, experiment.execution.choices) / simulation.schedule.grid.size]
+        ),
         layers=experiment.problem.layers,
         bounded=simulation.bounded,
         even=simulation.even,

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from quadrille.algorithms.analysis.axonn import MODELLED, block_seconds
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.training.memory import largest_memory
 from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.rank.candidate_grids import CandidateGrids, Ints, candidate_grids
 from quadrille.experiments.rank.memory_by_grid import peak_bytes_by_grid
@@ -20,6 +21,7 @@ from quadrille.experiments.rank.ring_bandwidths import (
 )
 from quadrille.experiments.rank.work_sharing import WorkSharing
 from quadrille.experiments.workloads.fullest_device import fullest_device
+from quadrille.experiments.workloads.memory_advice import memory_advice, problem_memory_options
 
 Floats = NDArray[np.float64]
 EQUAL_DIGITS = 9
@@ -134,18 +136,11 @@ def _rounded(seconds: Floats) -> Floats:
 def _too_large_message(question: RankQuestion, all_candidates: CandidateGrids, bytes_needed: Ints) -> str:
     """The error message if no grid fits: the smallest memory that a grid needs, and options that reduce it."""
     least = int(np.argmin(bytes_needed))
-    device, name = question.machine.device.memory_bytes, question.machine.name
-    helps = ["more --gpus"]
-    helps += ["--attention fused"] if question.problem.attention != "fused" else []
-    helps += ["--recompute full"] if question.problem.recompute != "full" else []
-    helps += (
-        ["--gradient-bytes 2"]
-        if question.problem.precision.gradient_bytes == 4 and question.problem.precision.mixed
-        else []
-    )
-    helps += ["a smaller --batch"]
+    grid, device = all_candidates.grid(least), question.machine.device.memory_bytes
+    memory = largest_memory(question.schedule(grid), question.training.execution.choices)
+    kinds = {str(kind): size for kind, size in memory.items()}
     return (
         f"no grid fits: model {question.shape.name} on {question.gpus} GPUs needs at least "
-        f"{format_bytes(int(bytes_needed[least]))} a GPU (grid {all_candidates.grid(least)}), and one of {name} has "
-        f"{format_bytes(device)}: {', '.join(helps)} or a machine with more memory would help"
+        f"{format_bytes(int(bytes_needed[least]))} a GPU (grid {grid}), and one of {question.machine.name} has "
+        f"{format_bytes(device)}; {memory_advice(kinds, problem_memory_options(question.problem))}"
     )

@@ -28,7 +28,7 @@ class SimulatedGrid(SimulatedEntry, frozen=True, kw_only=True):
 
     Parameters
     ----------
-    compute_efficiency : share of the peak that products reach while the compute lane of the first rank is busy
+    compute_efficiency : share of the peak that products reach while the compute lane of the mean rank is busy
     """
 
     compute_efficiency: float | None

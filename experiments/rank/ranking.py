@@ -155,7 +155,7 @@ def step_fields(
     place : index in the model's order, from 0
     modelled_seconds : time of an iteration by the model [s]
     """
-    flop_rates_of_step = flop_rates(experiment, step.seconds, question.machine)
+    flop_rates_of_step = flop_rates(experiment, step.seconds, question.machine, experiment.execution.threads or 1)
     return {
         "analytical_place": place + 1,
         "analytical_seconds": modelled_seconds,

@@ -134,6 +134,8 @@ def _interval_text(record: Record) -> str:
         return "from data sheets: no interval is known"
     if record.kind == "predicted" and not bounded and not interval_known(record.seconds_low, record.seconds_high):
         return "90 % interval: unknown"
+    if record.kind == "measured" and record.repeats == 1:
+        return "one repeat: no percentiles"
     interval = f"5th to 95th percentile of {record.repeats} repeats" if record.kind == "measured" else "90 % interval"
     if bounded and record.simulation is not None:
         interval = "collective granularity, " + ("exact is" if record.simulation.bound_proven else "as axes meet")

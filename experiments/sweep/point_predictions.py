@@ -130,7 +130,9 @@ def _answer(
         seconds, ops, steps = iteration.seconds, iteration.ops, iteration.steps
         exposed_by_axis = {axis: seconds / steps for axis, seconds in exposed_seconds_by_axis(experiment, ops).items()}
         if seconds:
-            trained = training_result(experiment, machine, seconds, exposed_by_axis, layers=experiment.problem.layers)
+            trained = training_result(
+                experiment, machine, prepared.threads, seconds, exposed_by_axis, layers=experiment.problem.layers
+            )
         rate = trained.model_flops_per_second_per_gpu if trained else None
     communication_ops = [op for op in ops if op.kind not in COMPUTE_LANE_KINDS]
     exposed, waiting = (

@@ -58,6 +58,7 @@ def sweep_answer(
     trained = training_result(
         experiment,
         machine,
+        experiment.execution.threads or device.threads,
         step.seconds,
         step.exposed_seconds_by_axis,
         layers=step.layers,
@@ -83,6 +84,7 @@ def sweep_answer(
 def training_result(
     experiment: TrainingExperiment,
     machine: Machine,
+    threads: int,
     seconds: float,
     exposed_seconds_by_axis: dict[Axis, float],
     *,
@@ -94,13 +96,14 @@ def training_result(
 
     Parameters
     ----------
+    threads : BLAS threads of a rank
     seconds : time of one iteration [s]
     exposed_seconds_by_axis : exposed communication of one iteration [s]
     layers : number of simulated layers
     bounded : whether the simulation has collective granularity, which is not exact
     closed_form_seconds : closed-form time by which the grid was chosen [s]; None if it was not chosen
     """
-    flop_rates_of_step = flop_rates(experiment, seconds, machine)
+    flop_rates_of_step = flop_rates(experiment, seconds, machine, threads)
     return TrainingResult(
         scheme=experiment.scheme.name,
         micro_batch=getattr(experiment.problem, "micro_batch", None),

@@ -4,7 +4,7 @@ Records, sweeps and `rank` use these figures:
 
     seconds of an iteration = (makespan - time of the setup before the first step) / steps
     flop/s of a GPU         = flop of a step / (seconds of an iteration · GPUs)
-    percent of peak         = 100 · hardware flop/s of a GPU / peak of the device in the dtype
+    percent of peak         = 100 · hardware flop/s of a GPU / peak of the device in the dtype (`peak_share.py`)
 
 The setup before the first step (zeroed moments of the optimizer) counts with the time of
 the mean rank.  Flop of the model and of the hardware: `quadrille.algorithms.training.flops`.
@@ -24,6 +24,7 @@ from quadrille.algorithms.training.adam import STEP
 from quadrille.algorithms.training.flops import flops_per_second_per_gpu
 from quadrille.algorithms.training.memory import largest_memory
 from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_device
+from quadrille.experiments.workloads.peak_share import measured_peak_share, peak_share
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.topologies.machines.machine import Machine
 
@@ -59,6 +60,7 @@ class RunTimes:
     seconds : time of all steps [s]
     ops : times of the ops
     machine : machine of the run; None if unknown
+    threads : BLAS threads of a rank
     losses : loss of every step; None for a prediction
     device : device that most ranks share; None if unknown
     """
@@ -66,6 +68,7 @@ class RunTimes:
     seconds: float
     ops: Sequence[OpSeconds]
     machine: Machine | None
+    threads: int
     losses: tuple[float, ...] | None = None
     device: FullestDevice | None = None
 
@@ -79,20 +82,25 @@ class FlopRates:
     percent_of_peak: float | None
 
 
-def flop_rates(experiment: TrainingExperiment, seconds: float, machine: Machine | None) -> FlopRates:
+def flop_rates(
+    experiment: TrainingExperiment, seconds: float, machine: Machine | None, threads: int, *, measured: bool = False
+) -> FlopRates:
     """The FLOP rates of a training step, of the model (as in MFU) and of the hardware (as in HFU).
 
     Parameters
     ----------
     seconds : time of an iteration [s], more than 0
     machine : machine with the peak rate of its devices; None if unknown
+    threads : BLAS threads of a rank
+    measured : whether the time was measured
     """
     step_flops, gpus = experiment.step_flops, experiment.grid.size
     model, hardware = (
         flops_per_second_per_gpu(flops, seconds, gpus) for flops in (step_flops.model, step_flops.hardware)
     )
-    peak = machine.device.peak_flops_per_second.get(experiment.dtype) if machine is not None else None
-    return FlopRates(model, hardware, 100 * hardware / peak if peak else None)
+    peak = machine.device.peak(experiment.dtype, threads) if machine is not None else None
+    share = (measured_peak_share if measured else peak_share)(hardware, peak)
+    return FlopRates(model, hardware, None if share is None else 100 * share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +163,10 @@ def exposed_seconds_by_axis(experiment: "Experiment", every: Sequence[OpSeconds]
 def training_fields(experiment: TrainingExperiment, schedule: Schedule, times: RunTimes) -> dict[str, Any]:
     """The fields that only records of training have: losses, rates, exposed communication, and memory."""
     iteration_seconds = iteration_times(experiment, schedule, times.seconds, times.ops).seconds
-    rates_of_step = flop_rates(experiment, iteration_seconds, times.machine) if iteration_seconds else None
+    rates_of_step = None
+    if iteration_seconds:
+        measured = times.losses is not None
+        rates_of_step = flop_rates(experiment, iteration_seconds, times.machine, times.threads, measured=measured)
     bytes_by_kind = {str(kind): size for kind, size in largest_memory(schedule, experiment.execution.choices).items()}
     losses = () if times.losses is None else tuple(loss if isfinite(loss) else None for loss in times.losses)
     return {

@@ -111,6 +111,8 @@ def training_lines(record: Record) -> Iterator[str]:
         yield _losses(losses)
     yield f"iteration: {format_seconds(record.seconds_per_iteration)}, {_throughput(record)}"
     yield from _utilisation(record)
+    if record.workload.gpt is not None and record.model_flops_per_second_per_gpu:
+        yield _counted_attention(record.workload.gpt)
     if exposed := record.exposed_seconds_by_axis or {}:
         words = ", ".join(f"{axis} {format_seconds(seconds)}" for axis, seconds in exposed.items())
         yield f"exposed communication of all steps: {words}"
@@ -124,9 +126,20 @@ def training_lines(record: Record) -> Iterator[str]:
 def memory_warning(record: Record) -> Iterator[str]:
     """The line that says that a training step does not fit in the memory of a device; no line if it fits."""
     if record.seconds_per_iteration is not UNSET and record.fits is False:
+        from quadrille.experiments.workloads.memory_advice import MemoryOptions, memory_advice
+
         where = record.machine.name if record.machine is not None else "the machine"
-        size = format_bytes(sum((record.memory_bytes_by_kind or {}).values()))
+        kinds, options, gpt = record.memory_bytes_by_kind or {}, record.options, record.workload.gpt
+        size = format_bytes(sum(kinds.values()))
         yield f"DOES NOT FIT: a device of {where} has less memory than {size}"
+        memory_options = MemoryOptions(
+            sequence=gpt.sequence if gpt is not None else 0,
+            recompute="none" if options.recompute is UNSET else options.recompute,
+            attention="fused" if options.attention is UNSET else options.attention,
+            zero=options.zero or 0,
+            wide_gradients=options.gradient_bytes == 4 and record.dtype in ("float16", "bfloat16"),
+        )
+        yield memory_advice(kinds, memory_options)
 
 
 def _critical_path(path: tuple[PathSegment, ...]) -> str:
@@ -189,12 +202,33 @@ def _utilisation(record: Record) -> Iterator[str]:
         return
     again = f"; {100 * (1 - model / hardware):.3g} % of the work is recomputation" if hardware > model else ""
     if not record.percent_of_peak:
-        yield f"rate of a GPU: {_rate(model)} of the model, {_rate(hardware)} of the hardware{again}"
+        yield f"rate of a GPU: {_rate(model)} of the model, {_rate(hardware)} of the hardware{again}{_no_share(record)}"
         return
     peak = 100 * hardware / record.percent_of_peak
     yield (
         f"MFU {100 * model / peak:.3g} % ({_rate(model)} per GPU), HFU {record.percent_of_peak:.3g} % "
         f"({_rate(hardware)} per GPU) of {_rate(peak)} in {record.dtype}{again}"
+    )
+
+
+def _no_share(record: Record) -> str:
+    """Why a record with a machine has no share of a peak, as text."""
+    if record.machine is None:
+        return ""
+    return f"; {record.machine.name} gives no peak for {record.dtype}, or a lower peak than the rate that was measured"
+
+
+def _counted_attention(gpt: GptSizes) -> str:
+    """How the rates of a GPT count attention, as text."""
+    from quadrille.algorithms.training.flops import full_square_flops, step_flops
+    from quadrille.algorithms.training.model_shapes import ModelShape
+
+    sizes = {name: getattr(gpt, name) for name in ("layers", "hidden", "heads", "sequence", "vocabulary", "inner")}
+    shape = ModelShape("gpt", **sizes, architecture=_architecture(gpt))
+    more = full_square_flops(shape, gpt.batch).model / step_flops(shape, gpt.batch).model
+    return (
+        "attention counts as the causal half that is computed, as in Megatron-Core; "
+        f"PaLM's count of the MFU, with full squares, is {more:.4g} times as large"
     )
 
 

@@ -19,6 +19,7 @@ from quadrille.cli.shared_flags import (
     Json,
     Overlap,
     SequenceParallel,
+    Tokens,
     flags_from,
     flags_of,
     group_values,
@@ -29,6 +30,7 @@ from quadrille.cli.shared_flags import (
 RANKED = flags_from(
     RankFlags(),
     gpt=Annotated[str, flag("--gpt", "NAME|SIZES|FILE.json", "The model: 20b, layers=2,… or a config.json; needed.")],
+    sequence=Tokens,
     batch=Annotated[str, flag("--batch", "N", "Global batch: sequences of one step over all GPUs; needed.")],
     gpus=Annotated[str, flag("--gpus", "N", "Number of GPUs; needed.")],
     top=Annotated[str, flag("--top", "N", "Grids that are simulated, the best ones by the analytical model.")],

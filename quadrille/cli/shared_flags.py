@@ -25,8 +25,13 @@ Model = Annotated[
     flag(
         "--gpt",
         "NAME|SIZES|FILE.json",
-        "Train a GPT: a name (see `quadrille models`), sizes such as layers=2,…, or a config.json.",
+        "Train a GPT: a name (see `quadrille models`), sizes such as layers=2,…, or a config.json; ,key=value may "
+        "follow a name or a file.",
     ),
+]
+Tokens = Annotated[
+    str,
+    flag("--sequence", "N", "Tokens of a sequence; by default the model's, and of a config.json at most 8,192."),
 ]
 Batch = Annotated[str, flag("--batch", "N", "Global batch of a training step: rows (--mlp) or sequences (--gpt).")]
 SchemeName = Annotated[
@@ -275,6 +280,7 @@ TRAINING = flags_from(
     TrainingFlags(),
     mlp=Widths,
     gpt=Model,
+    sequence=Tokens,
     batch=Batch,
     scheme=SchemeName,
     sequence_parallel=SequenceParallel,

@@ -161,7 +161,10 @@ class ComputeModel:
         if fit is None:
             return Estimate(self._from_data_sheet(m, k, n), True)
         estimate = fit[0].estimate(m, k, n)
-        return Estimate(estimate.seconds + self._device.overhead_seconds, estimate.extrapolated or fit[1])
+        return Estimate(
+            max(estimate.seconds, 2.0 * m * k * n / self._rank_peak) + self._device.overhead_seconds,
+            estimate.extrapolated or fit[1],
+        )
 
     def _fit(self, layout: GemmLayout) -> tuple[GemmFit, bool] | None:
         """Fit of the measured rows nearest to this rank, and whether they were measured under other conditions.
@@ -214,7 +217,9 @@ class ComputeModel:
             self._kernels[function] = self._kernel_curve(function)
         measured = self._kernels[function]
         if measured is not None:
-            seconds = measured.seconds(work.touched) + device.overhead_seconds
+            seconds = (
+                max(measured.seconds(work.touched), work.product_flops / self._rank_peak) + device.overhead_seconds
+            )
             return self._at_speed(Estimate(seconds, not measured.covers(work.touched)))
         rate, achieved = device.memory_bytes_per_second, device.achieved
         if achieved is None:
@@ -230,6 +235,11 @@ class ComputeModel:
         """Peak of the dtype, or the device's highest peak [flop/s]."""
         peaks = self._device.peak_flops_per_second
         return peaks.get(self._dtype) or max(peaks.values())
+
+    @property
+    def _rank_peak(self) -> float:
+        """Peak rate of all threads of the rank [flop/s], which no product exceeds."""
+        return self._device.peak(self._dtype, self._threads) or self._peak * self._threads
 
     def measured(self, operation: str) -> bool:
         """Whether the machine file has rows of this memory-bound operation."""

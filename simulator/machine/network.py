@@ -119,6 +119,8 @@ def endpoint_number(net: Network, name: str, who: str) -> int:
     word, _, text = name.partition(":")
     if word == kind and ENDPOINT_NUMBER.fullmatch(text) and int(text) < count:
         return int(text)
+    if name in net.host_names:
+        return list(net.host_names).index(name)
     raise InputError(f"{who} {name}: {net.name} computes on {kind}:0 to {kind}:{count - 1}")
 
 

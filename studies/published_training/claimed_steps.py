@@ -17,7 +17,7 @@ from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.algorithms.training.flops import flops_per_second_per_gpu, step_flops
+from quadrille.algorithms.training.flops import flops_per_second_per_gpu, full_square_flops
 from quadrille.algorithms.training.gpt import gpt_from_shape, gpt_schedule
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.recompute import Recompute
@@ -84,7 +84,7 @@ class ClaimedTraining:
 
     def share_of_peak(self, seconds: float) -> float:
         """The share of the peak in hardware flop/s (recomputation included) of a step that takes `seconds` [%]."""
-        flops = step_flops(self.shape, self.batch, recompute="full").hardware
+        flops = full_square_flops(self.shape, self.batch, recompute="full").hardware
         peak = self.model.device.peak_flops_per_second["bfloat16"]
         return 100 * flops_per_second_per_gpu(flops, seconds, self.gpus) / peak
 

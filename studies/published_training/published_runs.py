@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from quadrille.algorithms.formats.measured_rows import Variant
 from quadrille.algorithms.schedule.tensors import DType
-from quadrille.algorithms.training.flops import flops_per_second_per_gpu, step_flops
+from quadrille.algorithms.training.flops import flops_per_second_per_gpu, full_square_flops
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.recompute import RECOMPUTES, Recompute
 from quadrille.studies.published_training.fused_attention import RELATIVE_TO_A100
@@ -274,7 +274,7 @@ def _recompute(row: TrainingRow, same: Sequence[TrainingRow], shape: ModelShape)
     seconds, rate = printed.get("seconds"), printed.get("flops")
     if not seconds or not rate:
         return None
-    flops = step_flops(shape, row.batch, recompute="full")
+    flops = full_square_flops(shape, row.batch, recompute="full")
     for recompute, count in (("none", flops.model), ("full", flops.hardware)):
         if abs(flops_per_second_per_gpu(count, seconds, row.gpus) / rate - 1) < CLOSE:
             return recompute  # type: ignore[return-value]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from quadrille.algorithms.provenance import provenance
-from quadrille.algorithms.training.flops import step_flops
+from quadrille.algorithms.training.flops import full_square_flops
 from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.output.destinations import Destinations, write_or_show
 from quadrille.runtime.host.console import run_as_program
@@ -199,7 +199,7 @@ def predict(row: TrainingRow, run: PublishedRun, site: TrainingCalibration) -> f
         return (peak_bytes(run) + site.rest_bytes) / unit
     seconds = _step(run, site.between).seconds
     tokens = run.batch * run.shape.sequence
-    counted = step_flops(run.shape, run.batch, "unfused", run.recompute)  # sources do not count what kernels recompute
+    counted = full_square_flops(run.shape, run.batch, run.recompute)
     flops = counted.model if metric == "model_share" else counted.hardware
     match metric:
         case "seconds":

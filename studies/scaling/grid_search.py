@@ -23,6 +23,7 @@ from quadrille.experiments.predict.matmul_grids import RankedGrid, rank_grids
 from quadrille.experiments.predict.schedule_prediction import simulate
 from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_device
 from quadrille.experiments.workloads.matmul import matmul_sizes
+from quadrille.experiments.workloads.peak_share import peak_share
 from quadrille.simulator.machine.default_collectives import machine_choices
 from quadrille.simulator.machine.network import network_of, speeds_of
 from quadrille.simulator.simulate import Prediction
@@ -134,7 +135,7 @@ def _simulated(scaling_problem: ScalingProblem, gpus: int, place: int, ranked: R
     counted = volumes(schedule, scaling_problem.choices)
     seconds = predicted.timeline.makespan
     rate = problem.flops / (gpus * seconds)
-    peak = machine.device.peak_flops_per_second.get(problem.dtype)
+    threads = scaling_problem.threads or fullest_device(machine, gpus).threads
     return GridRun(
         gpus=gpus,
         algorithm=ranked.algorithm,
@@ -149,7 +150,7 @@ def _simulated(scaling_problem: ScalingProblem, gpus: int, place: int, ranked: R
         flops_per_second_per_gpu=rate,
         efficiency=0.0,
         exposed_seconds=_exposed(predicted, ranked.grid),
-        fraction_of_peak=rate / peak if peak else None,
+        fraction_of_peak=peak_share(rate, machine.device.peak(problem.dtype, threads)),
         peak_bytes_per_rank_max=counted.peak_bytes_per_rank_max,
         bytes_sent_per_rank_max=counted.sent_per_rank_max,
         extrapolated=bool(predicted.extrapolated),

@@ -19,14 +19,14 @@ Source: SimGrid's documentation, "Platform Description" and "Describing
 Virtual Platforms: XML Reference", simgrid.org.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
-from quadrille.topologies.files.simgrid_clusters import cluster
+from quadrille.topologies.files.simgrid_clusters import cluster, host_names
 from quadrille.topologies.files.simgrid_routes import hops_between
 from quadrille.topologies.files.simgrid_zones import IGNORED, NamedPath, Platform
 from quadrille.topologies.files.xml_elements import Element, elements
@@ -58,7 +58,7 @@ def parse(text: str, path: str) -> Network:
     parts = [child for child in root.children if child.tag not in IGNORED]
     alone = _only_cluster(root)
     if alone is not None:
-        return cluster(alone)
+        return replace(cluster(alone), host_names=tuple(host_names(alone)))
     if len(parts) != 1 or parts[0].tag not in ("zone", "AS"):
         raise root.error("a platform must hold one <zone>, in which all else is")
     platform = Platform()
@@ -165,6 +165,12 @@ def listed_network(platform: Platform, path: str, name: str) -> Network:
     paths = PlatformPaths(platform, tuple(platform.hosts), numbers, path)
     net = builder.network(("host", len(platform.hosts)), paths, cores=list(platform.hosts.values()), name=name)
     _check_routes(net, paths)
+    cables = {}
+    for link, (_, _, sharing) in platform.links.items():
+        cables[link] = [2 * (numbers[link, False] // 2), 2 * (numbers[link, False] // 2) + 1]
+        if sharing == "SPLITDUPLEX":
+            cables[f"{link}_UP"], cables[f"{link}_DOWN"] = [numbers[link, False]], [numbers[link, True]]
+    net = replace(net, host_names=tuple(platform.hosts), cable_names=cables)
     return with_unshared(net, np.repeat([policy == "FATPIPE" for _, _, policy in platform.links.values()], 2))
 
 

@@ -20,11 +20,14 @@ from quadrille.topologies.network_builder import Builder, reverse
 from quadrille.topologies.size_limits import check_size
 from quadrille.topologies.structured_paths import ListedPaths, link_table
 
+SPEED = re.compile(r"[0-9.]{1,40}(?:[eE][-+]?[0-9]{1,3})?\s*[kKMGTPEZY]?i?f?")
 IGNORED = ("speed", "loopback_bw", "loopback_lat", "router_id")
 ACCEPTED = (
     *("id", "prefix", "suffix", "radical", "core", "bw", "lat", "sharing_policy", "bb_bw", "bb_lat"),
     *("bb_sharing_policy", "topology", "topo_parameters", *IGNORED),
 )
+MOST_HOSTS = 2**20
+"""Hosts of a cluster whose names are read in less than a second."""
 POLICIES = ("SPLITDUPLEX", "SHARED", "FATPIPE")
 
 
@@ -36,6 +39,7 @@ def cluster(element: Element) -> Network:
     InputError : an attribute that is missing, wrong or not supported; the message has its line
     """
     element.check_attributes(*ACCEPTED)
+    check_speeds(element)
     shape = element.attributes.get("topology", "FLAT")
     builders: dict[str, Callable[[Element, int], Network]] = {
         "FLAT": flat,
@@ -62,6 +66,8 @@ def radical(element: Element) -> list[tuple[int, int]]:
         if not match or int(match[2] or match[1]) < int(match[1]):
             raise element.error(f"<cluster> has radical={text!r:.60}; write numbers and ranges, such as 0-15,20")
         ranges.append((int(match[1]), int(match[2] or match[1])))
+    if (hosts := sum(last - first + 1 for first, last in ranges)) > MOST_HOSTS:
+        raise element.error(f"<cluster> has {hosts} hosts by radical={text!r:.60}; at most {MOST_HOSTS} are accepted")
     for (_, last), (first, _) in pairwise(sorted(ranges)):
         if first <= last:
             raise element.error(f"<cluster> has radical={text!r:.60}, in which {first} is there twice")
@@ -74,6 +80,13 @@ def policy(element: Element, name: str, default: str = "SPLITDUPLEX") -> str:
     if word not in POLICIES:
         raise element.error(f"<{element.tag}> has {name}={word!r}; supported are {', '.join(POLICIES)}")
     return word
+
+
+def check_speeds(element: Element) -> None:
+    """Raises InputError for a speed of a host that is no flop rate; the speed itself is not used."""
+    for word in element.attributes.get("speed", "1").split(","):
+        if not SPEED.fullmatch(word.strip()):
+            raise element.error(f"<{element.tag}> has speed={word.strip()!r:.40}; write a rate such as 1Gf or 98.095Mf")
 
 
 def cores(element: Element) -> int:

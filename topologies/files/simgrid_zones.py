@@ -7,7 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from quadrille.topologies.files.simgrid_clusters import cluster, cores, host_names, policy, router_links, router_name
+from quadrille.topologies.files.simgrid_clusters import (
+    check_speeds,
+    cluster,
+    cores,
+    host_names,
+    policy,
+    router_links,
+    router_name,
+)
 from quadrille.topologies.files.xml_elements import BYTES_PER_SECOND, SECONDS, Element
 from quadrille.topologies.network import Network
 from quadrille.topologies.routes.routing import Routes
@@ -79,6 +87,8 @@ NO_ROUTES = ("None",)
 HOST_LINKS = ("Cluster",)
 ROUTINGS = (*EXPLICIT, *SEARCHED, *HOST_LINKS, *NO_ROUTES)
 IGNORED = ("prop", "config", "disk")
+DEFAULTS = {"state": ("ON", "on"), "availability": ("1.0", "1", "1.")}
+"""Attributes of hosts and links that may state their default."""
 NO_LINK = (0.0, 0.0, "")
 HOSTS = ("host_link",)
 BYPASSES = ("bypassRoute", "bypassZoneRoute", "bypassASroute")
@@ -187,6 +197,9 @@ class Platform:
             raise element.error(f"<{element.tag}> {name!r} is there twice")
 
     def _point(self, element: Element, zone: Zone) -> None:
+        if element.tag == "host":
+            element.check_defaults(**DEFAULTS)
+            check_speeds(element)
         element.check_attributes("id", *(("speed", "core", "pstate") if element.tag == "host" else ()), "coordinates")
         self._place(element, element.needed("id"), zone, cores(element) if element.tag == "host" else 0)
 
@@ -199,6 +212,7 @@ class Platform:
         zone.points.add(name)
 
     def _link(self, element: Element) -> None:
+        element.check_defaults(state=DEFAULTS["state"])
         element.check_attributes("id", "bandwidth", "latency", "sharing_policy")
         name, shared = element.needed("id"), policy(element, "sharing_policy", "SHARED")
         self._check_new(element, name, self.links)

@@ -43,6 +43,17 @@ class Element:
                 f"accepted are {', '.join(accepted)}"
             )
 
+    def check_defaults(self, **defaults: tuple[str, ...]) -> None:
+        """Removes attributes that state their default; raises InputError for another value.
+
+        Parameters
+        ----------
+        defaults : the spellings of the default of each attribute
+        """
+        for name, words in defaults.items():
+            if name in self.attributes and self.attributes.pop(name) not in words:
+                raise self.error(f"<{self.tag}> has another {name} than {words[0]!r}, which is not supported")
+
     def quantity(self, name: str, units: dict[str, float], *, above: bool, default: str | None = None) -> float:
         """The value of an attribute such as `50us`, in the base unit.
 

@@ -5,6 +5,7 @@ a graph elsewhere.  The classes mirror the file; units stand in the names.
 """
 
 import hashlib
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -90,7 +91,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     Parameters
     ----------
-    peak_flops_per_second : peak rate of matrix products, by dtype
+    peak_flops_per_second : peak rate of matrix products, by dtype; of one core if `gemm` has measured products
     memory_bytes_per_second : bandwidth of the device's memory
     memory_bytes : capacity of the device's memory
     overhead_seconds : time to start one piece of local work, such as a kernel launch
@@ -113,6 +114,18 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     gemm: tuple[GemmRow, ...] = ()
     memory: tuple[MemoryRow, ...] = ()
     kernel: tuple[KernelRow, ...] = ()
+
+    def peak(self, dtype: str, threads: int) -> float | None:
+        """The peak rate of a rank's products [flop/s]; None if the dtype has no peak.
+
+        Parameters
+        ----------
+        dtype : element type of the products
+        threads : BLAS threads of the rank, which are cores if the products of the device are measured
+        """
+        peaks: Mapping[str, float] = self.peak_flops_per_second  # type: ignore[assignment]
+        peak = peaks.get(dtype)
+        return peak * threads if peak is not None and self.gemm else peak
 
 
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

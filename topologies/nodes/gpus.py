@@ -1,5 +1,6 @@
 """GPUs: their peaks and memories, each number with its source.
 
+Memory is what a device reports to a program.  The runtime takes part of it (`RUNTIME_BYTES`).
 Peaks are dense (no structured sparsity) and at the boost clock.  A dtype that
 is not listed is not computed by the GPU's matrix units.
 """
@@ -7,6 +8,7 @@ is not listed is not computed by the GPU's matrix units.
 from dataclasses import dataclass
 from typing import Literal
 
+from quadrille.algorithms.units import GIB
 from quadrille.topologies.quantity import Quantity, number_named, numbers_by_key
 
 Generation = Literal["volta", "ampere", "hopper", "blackwell", "cdna2", "cdna3"]
@@ -17,7 +19,7 @@ class Gpu:
     """One GPU, or one of the two dies (GCDs) of an MI250X, with its peaks and memory.
 
     >>> A100_40GB.peak_flops_per_second["bfloat16"], A100_40GB.memory_bytes
-    (312000000000000.0, 40000000000.0)
+    (312000000000000.0, 42412802048.0)
     """
 
     name: str
@@ -48,10 +50,15 @@ class Gpu:
 
 
 def _gpu(
-    name: str, generation: Generation, peaks: dict[str, tuple[float, str]], rate: float, size: float, memory: str
+    name: str,
+    generation: Generation,
+    peaks: dict[str, tuple[float, str]],
+    rate: tuple[float, str],
+    size: tuple[float, str],
 ) -> Gpu:
+    """A GPU from its peaks [flop/s], memory bandwidth [B/s] and reported memory [B], each with its source."""
     numbers = [Quantity(f"peak_flops_per_second.{dtype}", *peak) for dtype, peak in peaks.items()]
-    numbers += [Quantity("memory_bytes_per_second", rate, memory), Quantity("memory_bytes", size, memory)]
+    numbers += [Quantity("memory_bytes_per_second", *rate), Quantity("memory_bytes", *size)]
     numbers += [
         Quantity("overlap_slowdown", 1.0, WORK_SLOWED.get(generation, UNMEASURED)),
         Quantity("communication_slowdown", 1.0, MESSAGES_SLOWED.get(generation, UNMEASURED)),
@@ -76,6 +83,16 @@ WORK_SLOWED: dict[Generation, str] = {
 assumed."""
 MESSAGES_SLOWED: dict[Generation, str] = {"cdna3": WORK_SLOWED["cdna3"]}
 """Sources on messages that overlap local work."""
+
+RUNTIME_BYTES = 1.0 * GIB, 0.65 * GIB
+"""Memory that the runtime takes of a GPU besides tensors [B]: at the start, and for each further communicator.
+
+The context of CUDA or HIP and the buffers of the first NCCL communicator take about 1 GiB.  Fragments of the allocator
+come on top.
+
+Source: LUMI-AI-Guide, issue 111 (1 GiB, 0.65 GiB for each communicator, RCCL); NVIDIA/nccl, issue 964 (544 to 688 MB
+with the first communicator on A100); pytorch/pytorch, issue 107667 (a context of 300 MB to more than 1 GB).
+"""
 
 V100 = 'NVIDIA, "Tesla V100 GPU Accelerator" data sheet, 2018, SXM2'
 A100 = 'NVIDIA, "A100 Tensor Core GPU" data sheet, 2021, SXM'
@@ -127,15 +144,36 @@ MI300X_PEAKS = {
     "bfloat16": (1307.4e12, f"{MI300X}: bfloat16, dense"),
 }
 
-V100_16GB = _gpu("V100 SXM2 16 GB", "volta", V100_PEAKS, 900e9, 16e9, f"{V100}: HBM2, 16 GB")
-V100_32GB = _gpu("V100 SXM2 32 GB", "volta", V100_PEAKS, 900e9, 32e9, f"{V100}: HBM2, 32 GB")
-A100_40GB = _gpu("A100 SXM 40 GB", "ampere", A100_PEAKS, 1.555e12, 40e9, f"{A100}: 40GB")
-A100_80GB = _gpu("A100 SXM 80 GB", "ampere", A100_PEAKS, 2.039e12, 80e9, f"{A100}: 80GB")
-H100_SXM = _gpu(
-    "H100 SXM", "hopper", HOPPER_PEAKS, 3.35e12, 80e9, 'NVIDIA, "H100 Tensor Core GPU" data sheet, 2023, SXM'
-)
-H200_SXM = _gpu("H200 SXM", "hopper", HOPPER_PEAKS, 4.8e12, 141e9, H200)
-GH200_96GB = _gpu("GH200 96 GB", "hopper", HOPPER_PEAKS, 4e12, 96e9, GH200)
-B200_SXM = _gpu("B200 SXM", "blackwell", B200_PEAKS, 8e12, 180e9, f"{DGX_B200}: 64 TB/s, 1,440 GB")
-MI250X_GCD = _gpu("MI250X GCD", "cdna2", MI250X_PEAKS, 1.6384e12, 64e9, f"{MI250X}: 3.2768e12 B/s, 128 GB")
-MI300X_OAM = _gpu("MI300X", "cdna3", MI300X_PEAKS, 5.3e12, 192e9, MI300X)
+SAID = "what PyTorch says that the device has, after the driver's share, in"
+REPORTED = {
+    "V100 16 GB": (15.78, f"{SAID} kchengiva/Shift-GCN, issue 34"),
+    "V100 32 GB": (31.74, f"{SAID} liucongg/ChatGLM-Finetuning, issue 73"),
+    "A100 40 GB": (39.50, f"{SAID} TianheWu/CoSeR, issue 10"),
+    "A100 80 GB": (79.15, f"{SAID} vllm-project/vllm, issue 4408"),
+    "H100": (79.11, f"{SAID} vllm-project/vllm, issue 27508"),
+    "H200": (139.80, f"{SAID} messages from H200 in several repositories: 139.72 to 139.81 GiB"),
+    "GH200": (94.88, f"{SAID} Lightning-AI/litgpt, issue 1892"),
+    "B200": (178.35, "total global memory by CUDA's device query in pytorch/ao, pull request 4002"),
+    "MI250X GCD": (63.98, f"{SAID} ROCm/ROCm, issue 3579, on MI250X"),
+    "MI300X": (191.45, f"{SAID} verl-project/verl, issue 2848"),
+}
+"""Memory that each GPU reports to a program [GiB]; data sheets name more, or count in other units."""
+
+
+def _reported(name: str) -> tuple[float, str]:
+    """Memory of a GPU as a program sees it [B], with its source."""
+    size, source = REPORTED[name]
+    return float(round(size * GIB)), f"{size:.2f} GiB: {source}"
+
+
+V100_16GB = _gpu("V100 SXM2 16 GB", "volta", V100_PEAKS, (900e9, V100), _reported("V100 16 GB"))
+V100_32GB = _gpu("V100 SXM2 32 GB", "volta", V100_PEAKS, (900e9, V100), _reported("V100 32 GB"))
+A100_40GB = _gpu("A100 SXM 40 GB", "ampere", A100_PEAKS, (1.555e12, f"{A100}: 40GB"), _reported("A100 40 GB"))
+A100_80GB = _gpu("A100 SXM 80 GB", "ampere", A100_PEAKS, (2.039e12, f"{A100}: 80GB"), _reported("A100 80 GB"))
+H100_RATE = (3.35e12, 'NVIDIA, "H100 Tensor Core GPU" data sheet, 2023, SXM')
+H100_SXM = _gpu("H100 SXM", "hopper", HOPPER_PEAKS, H100_RATE, _reported("H100"))
+H200_SXM = _gpu("H200 SXM", "hopper", HOPPER_PEAKS, (4.8e12, H200), _reported("H200"))
+GH200_96GB = _gpu("GH200 96 GB", "hopper", HOPPER_PEAKS, (4e12, GH200), _reported("GH200"))
+B200_SXM = _gpu("B200 SXM", "blackwell", B200_PEAKS, (8e12, f"{DGX_B200}: 64 TB/s"), _reported("B200"))
+MI250X_GCD = _gpu("MI250X GCD", "cdna2", MI250X_PEAKS, (1.6384e12, f"{MI250X}: 3.2768e12 B/s"), _reported("MI250X GCD"))
+MI300X_OAM = _gpu("MI300X", "cdna3", MI300X_PEAKS, (5.3e12, MI300X), _reported("MI300X"))

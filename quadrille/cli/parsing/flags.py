@@ -46,6 +46,7 @@ class TrainingFlags(MatmulFlags):
 
     mlp: str = ""
     gpt: str = ""
+    sequence: str = ""
     batch: str = ""
     scheme: str = "4d"
     sequence_parallel: bool = False
@@ -93,6 +94,7 @@ class RankFlags:
     """The flags of `quadrille rank` as typed, with the defaults of the command line."""
 
     gpt: str = ""
+    sequence: str = ""
     batch: str = ""
     gpus: str = ""
     top: str = "8"

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid, parse_grid
+from quadrille.cli.parsing.experiment import experiment_of
 from quadrille.cli.parsing.flags import MatmulFlags
 from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.cli.parsing.numbers import whole_number
@@ -36,6 +37,7 @@ def with_grid_on_gpus(flags: MatmulFlags, gpus: str, machine: str = "", *, grid_
         return flags
     count = whole_number(gpus, "--gpus")
     if not grid_given and count > 1:
+        experiment_of(replace(flags, grid=MatmulFlags().grid))  # a fault of the model comes before a missing grid
         raise InputError(
             f"--gpus {count}: no --grid says how the ranks are laid out: give one with a length {FOLLOWS} that "
             f"follows, as {EXAMPLE}, or ask which is best: {_finder(flags, count, machine)}"
@@ -89,6 +91,8 @@ def _finder(flags: MatmulFlags, gpus: int, machine: str) -> str:
     where = f"--gpus {gpus} --machine {machine or 'NAME'}"
     model, stack, batch = (getattr(flags, name, "") for name in ("gpt", "mlp", "batch"))
     if model:
+        sequence = getattr(flags, "sequence", "")
+        model += f" --sequence {sequence}" if sequence else ""
         return f"quadrille rank --gpt {model} --batch {batch or 'N'} {where}"
     if stack:
         return f"quadrille sweep --mlp {stack} --batch {batch or 'N'} {where} --vary 'grid=data={FOLLOWS};x={FOLLOWS}'"

@@ -25,7 +25,18 @@ from quadrille.experiments.rank.ranking_page import grid_flag
 from quadrille.experiments.rank.schemes_report import SimulatedConfiguration
 from quadrille.experiments.workloads.rank_orders import ORDERS
 
-OF_STEPS = ("gpt", "batch", "overlap", "attention", "recompute", "gathered", "gradient_bytes", "dtype", "collectives")
+OF_STEPS = (
+    "gpt",
+    "sequence",
+    "batch",
+    "overlap",
+    "attention",
+    "recompute",
+    "gathered",
+    "gradient_bytes",
+    "dtype",
+    "collectives",
+)
 """Flags of `rank` that are also flags of training steps."""
 ALL = "all"
 ALWAYS = ("gpt", "batch", "dtype")

@@ -78,6 +78,8 @@ def files_read(flags: object) -> dict[str, str]:
     {'--gpt': 'shapes/mine.json', '--gemm-layouts': 'host.toml'}
     """
     named = {f"--{name.replace('_', '-')}": getattr(flags, name, "") for name in NAMED_BY_FILE}
+    path, suffix, _ = named["--gpt"].partition(".json,")  # changes of the model may follow its file
+    named["--gpt"] = path + ".json" if suffix else named["--gpt"]
     return {flag: text for flag, text in named.items() if "/" in text or Path(text).suffix}
 
 

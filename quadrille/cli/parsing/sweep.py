@@ -7,7 +7,7 @@ from quadrille.algorithms.errors import QuadrilleError
 from quadrille.cli.parsing.collectives import parse_question
 from quadrille.cli.parsing.experiment import experiment_of
 from quadrille.cli.parsing.flags import MatmulFlags, relevant_flags
-from quadrille.cli.parsing.gpus import following
+from quadrille.cli.parsing.gpus import with_grid_on_gpus
 from quadrille.cli.parsing.machines import with_default_dtype
 from quadrille.cli.parsing.network_machines import collective_machine
 from quadrille.cli.parsing.numbers import whole_number
@@ -93,7 +93,7 @@ def point_of(point_flags: SweepFlags) -> SweepPoint:
         experiment = experiment_of(replace(flags, grid=MatmulFlags().grid))
         return BestGrid(experiment, gpus, machine_of(point_flags.on, gpus), point_flags.top)
     if point_flags.gpus:
-        flags = replace(flags, grid=str(following(flags.grid, whole_number(point_flags.gpus, "gpus"))))
+        flags = with_grid_on_gpus(flags, point_flags.gpus)
     experiment = experiment_of(flags)
     return OneGrid(experiment, machine_of(point_flags.on, experiment.grid.size))
 

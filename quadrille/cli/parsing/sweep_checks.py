@@ -121,7 +121,7 @@ def _check_follows(base: SweepFlags, varied: Sequence[VariedKey], *, counted: bo
             )
         return
     for grid in grids:
-        if counted and grid.count(FOLLOWS) != 1:
+        if counted and (grid.count(FOLLOWS) > 1 or grid == MatmulFlags().grid):
             raise InputError(
                 f"gpus: the grid {grid!r} does not follow them; give --best-grid, or a grid with one length {FOLLOWS}, "
                 f"as data={FOLLOWS},x=4"

@@ -37,7 +37,7 @@ def parse_training(flags: TrainingFlags) -> TrainingExperiment:
         usual = getattr(DEFAULTS, name)
         if (value := getattr(flags, name)) != usual:
             raise InputError(f"{_flag(name)} {value}: is for --matmul; --{_which(flags)} trains a model: leave it out")
-    shape = find_shape(flags.gpt) if flags.gpt else None
+    shape = find_shape(flags.gpt, parse_sequence(flags.sequence)) if flags.gpt else None
     problem = _mlp(flags) if shape is None else _gpt(flags, shape)
     return TrainingExperiment(
         problem,
@@ -48,6 +48,11 @@ def parse_training(flags: TrainingFlags) -> TrainingExperiment:
         whole_number(flags.keep_first, "--keep-first", least=0),
         flags.gemm_layouts,
     )
+
+
+def parse_sequence(text: str) -> int | None:
+    """The tokens of a sequence as typed; None for the model's own."""
+    return whole_number(text, "--sequence") if text else None
 
 
 def _which(flags: TrainingFlags) -> str:
@@ -78,6 +83,8 @@ def _mlp(flags: TrainingFlags) -> Mlp:
     for name, value in values.items():
         if name not in names:
             raise InputError(f"{_flag(name)} {value}: is for --gpt; a stack of linear layers has no such choice")
+    if flags.sequence:
+        raise InputError(f"--sequence {flags.sequence}: is for --gpt; a stack of linear layers has rows: leave it out")
     if flags.keep_first != usual.keep_first:
         raise InputError(f"--keep-first {flags.keep_first}: is for --gpt; --gathered keep keeps all of a stack's")
     own = {name: whole_number(value, _flag(name)) for name, value in values.items()}

@@ -12,7 +12,7 @@ from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.architecture import LLAMA, PLAIN, Architecture
-from quadrille.algorithms.training.flops import flops_per_second_per_gpu, step_flops
+from quadrille.algorithms.training.flops import flops_per_second_per_gpu, full_square_flops, step_flops
 from quadrille.algorithms.training.gpt import Gpt, gpt_from_shape, gpt_schedule
 from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.training.model_shapes import SHAPES, ModelShape
@@ -115,22 +115,25 @@ def test_flops_equal_the_forms_of_the_papers(layers, head, heads, sequence, word
     common = batch * sequence * layers * hidden**2
     plain = 72 * common * (1 + sequence / (6 * hidden) + words / (12 * layers * hidden))
     again = 96 * common * (1 + sequence / (6 * hidden) + words / (16 * layers * hidden))
-    assert step_flops(shape, batch).model == pytest.approx(plain, rel=1e-12)
-    assert step_flops(shape, batch, recompute="full").hardware == pytest.approx(again, rel=1e-12)
-    squares = step_flops(shape, batch, "unfused", "selective").hardware - plain
+    assert full_square_flops(shape, batch).model == pytest.approx(plain, rel=1e-12)
+    assert full_square_flops(shape, batch, recompute="full").hardware == pytest.approx(again, rel=1e-12)
+    squares = full_square_flops(shape, batch, "selective").hardware - plain
     assert squares == pytest.approx(4 * batch * sequence**2 * hidden * layers, rel=1e-9)
+    assert step_flops(shape, batch).model == pytest.approx(plain - 1.5 * squares, rel=1e-12)
+    unfused = step_flops(shape, batch, "unfused", "selective").hardware
+    assert unfused == pytest.approx(plain - squares, rel=1e-12)
 
 
 @pytest.mark.parametrize("grid", [Grid(), Grid(x=3), Grid(data=3, z=2, y=2), Grid(y=3, x=5)])
-def test_a_schedules_own_count_is_the_formula_but_for_attention_half_of_which_is_done_on_every_y(grid):
+def test_a_schedules_own_count_is_the_formula_but_for_attention_which_is_done_on_every_y(grid):
     shape = ModelShape("odd", layers=3, hidden=30, heads=15, sequence=7, vocabulary=23)
     batch = 6
     problem = Gpt(shape.layers, shape.hidden, shape.heads, shape.sequence, shape.vocabulary, batch)
     schedule = gpt_schedule(problem, grid, Scheme4D())
     counted = total_flops(schedule)
-    square = 4 * batch * shape.sequence**2 * shape.hidden * shape.layers
-    # half of two squares forward; half of five, the scores made again among them, backward: 7/4 of one forward's four
-    assert counted == step_flops(shape, batch).model - 3 * square + grid.y * (square // 4 * 7)
+    # half of two squares forward; half of five, the scores made again among them, backward
+    square = 7 * batch * shape.sequence**2 * shape.hidden * shape.layers
+    assert counted == step_flops(shape, batch).hardware + (grid.y - 1) * square
 
 
 def test_one_rank_counts_all_flops():
@@ -142,7 +145,7 @@ def test_one_rank_counts_all_flops():
 def test_flops_per_gpu_of_the_papers_example():
     """175B, 1,024 GPUs, batch 1,536 at 138 TFLOP/s take 31.9 s (SC21 and the Megatron-LM README: "around 32")."""
     shape = ModelShape("175b", 96, 12288, 96, 2048, 51200)
-    rate = flops_per_second_per_gpu(step_flops(shape, 1536, recompute="full").hardware, 31.9, 1024)
+    rate = flops_per_second_per_gpu(full_square_flops(shape, 1536, recompute="full").hardware, 31.9, 1024)
     assert rate == pytest.approx(138e12, rel=2e-3)
 
 

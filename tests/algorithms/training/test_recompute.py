@@ -7,10 +7,9 @@ from quadrille.algorithms.analysis.volumes import flops, volumes
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.schedule.ops import Kernel
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.training.adam import Adam
-from quadrille.algorithms.training.flops import square_flops, step_flops
+from quadrille.algorithms.training.flops import step_flops
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.recompute import ATTENTIONS, RECOMPUTES, find_attention, find_recompute
 from quadrille.algorithms.training.scheme_4d import Scheme4D
@@ -124,31 +123,12 @@ def test_selective_recomputation_changes_nothing_of_fused_attention():
         assert none == selective
 
 
-def attention_flops(schedule):
-    """Flop of the attention kernels of one rank, and of its other products."""
-    place = schedule.coordinates(0)
-    every, layers = flops(schedule, place), 2
-    kernels = [op for op in all_ops(schedule) if isinstance(op, Kernel) and op.function.startswith("attention")]
-    products = {"attention": 2, "attention_gradient": 5, "attention_keeping": 2, "attention_keeping_gradient": 4}
-    squares = layers * sum(products[op.function] for op in kernels) * B * S * S * H
-    return squares, every - squares
-
-
+@pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("recompute", RECOMPUTES)
-def test_hardware_flops_of_unfused_attention_are_those_that_the_schedule_counts(recompute):
-    """The schedule counts the causal half of attention, the formula all of it."""
-    problem = gpt("unfused", recompute)
-    squares, others = attention_flops(schedule_of(problem, Grid()))
-    assert step_flops(problem.shape, B, "unfused", recompute).hardware == others + 2 * squares
-
-
-@pytest.mark.parametrize(("recompute", "more"), [("none", 1), ("selective", 1), ("full", -1)])
-def test_hardware_flops_of_fused_attention_differ_by_one_product_from_what_the_schedule_counts(recompute, more):
-    """The gradient kernel multiplies one of two square products again; the formula has both, or none beside `full`."""
-    problem = gpt("fused", recompute)
-    squares, others = attention_flops(schedule_of(problem, Grid()))
-    product = problem.layers * square_flops(problem.shape, B) // 2
-    assert step_flops(problem.shape, B, "fused", recompute).hardware == others + 2 * squares + more * product
+def test_hardware_flops_are_those_that_the_schedule_computes(attention, recompute):
+    problem = gpt(attention, recompute)
+    schedule = schedule_of(problem, Grid())
+    assert step_flops(problem.shape, B, attention, recompute).hardware == flops(schedule, schedule.coordinates(0))
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)

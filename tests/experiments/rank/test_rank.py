@@ -420,7 +420,10 @@ def test_too_few_sequences_for_any_grid():
 def test_a_model_that_fits_nowhere_says_the_smallest_need_and_what_helps():
     words = refusal(gpt="80b", batch="8", gpus="8", attention="unfused", recompute="selective")
     assert "no grid fits: model 80b on 8 GPUs needs at least" in words
-    for help_word in ("more --gpus", "--attention fused", "--recompute full", "--gradient-bytes 2", "37.3 GiB"):
+    for help_word in ("optimizer states", "more --gpus", "--zero 1 or 2 or 3", "--gradient-bytes 2"):
+        assert help_word in words
+    words = refusal(gpt="80b", batch="256", gpus="8", attention="unfused", recompute="selective")
+    for help_word in ("activations", "a shorter --sequence", "--attention fused", "--recompute full", "--batch"):
         assert help_word in words
 
 

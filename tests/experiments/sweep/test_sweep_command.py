@@ -191,7 +191,6 @@ def test_what_can_never_be_is_refused_before_anything_runs(toy, vary, message):
         ({"matmul": ""}, "dtype=float32", "matmul is missing"),
         ({"dtype": "int8"}, "algorithm=3d", "^dtype 'int8'"),
         ({}, "gpus=1,2", "does not follow them; give --best-grid, or a grid with one length"),
-        ({"grid": "x=2"}, "gpus=2,4", "does not follow them"),
         ({"grid": "x=*,y=*"}, "gpus=2,4", "does not follow them"),
         ({"grid": "x=*"}, "dtype=float32,float64", "follows from the number of GPUs; give --gpus N"),
         ({"best_grid": True}, "dtype=float32,float64", "--best-grid needs a number of GPUs"),

@@ -131,7 +131,7 @@ def test_grids_that_do_not_fit_in_memory_are_ranked_and_not_simulated():
 
 
 def test_what_fits_nowhere_is_refused_with_the_memory_it_needs():
-    with pytest.raises(InputError, match=r"no grid fits; a rank needs at least .* TiB of 37.3 GiB"):
+    with pytest.raises(InputError, match=r"no grid fits; a rank needs at least .* TiB of 39.5 GiB"):
         answer(question(sizes=(10**6, 10**6, 10**6), gpus=(1, 2)), PERLMUTTER)
 
 

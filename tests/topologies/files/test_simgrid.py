@@ -131,16 +131,16 @@ def test_routes_are_those_that_the_file_lists(load):
     thin, fat = listed(net, 0, 1)
     assert (thin.bandwidth, thin.latency) == pytest.approx((10e6 / 8, 5e-3))
     assert (fat.bandwidth, fat.latency) == pytest.approx((2**30, 20e-6))
-    assert [link.name for link in listed(net, 0, 1)] == ["end:0>end:1", "end:2>end:3"]
+    assert [link.name for link in listed(net, 0, 1)] == ["thin", "fat_UP"]
 
 
 def test_routes_back_take_shared_links_again_and_others_backwards(load):
     net = load(PAIR)
-    assert [link.name for link in listed(net, 1, 0)] == ["end:3>end:2", "end:0>end:1"]
-    assert [link.name for link in listed(net, 1, 2)] == ["end:3>end:2"]
-    assert [link.name for link in listed(net, 2, 1)] == ["end:2>end:3"]
-    assert [link.name for link in listed(net, 0, 2)] == ["end:0>end:1"]
-    assert [link.name for link in listed(net, 2, 0)] == ["end:0>end:1"] * 2
+    assert [link.name for link in listed(net, 1, 0)] == ["fat_DOWN", "thin"]
+    assert [link.name for link in listed(net, 1, 2)] == ["fat_DOWN"]
+    assert [link.name for link in listed(net, 2, 1)] == ["fat_UP"]
+    assert [link.name for link in listed(net, 0, 2)] == ["thin"]
+    assert [link.name for link in listed(net, 2, 0)] == ["thin"] * 2
 
 
 ZONES = """<zone id="world" routing="Full">
@@ -226,8 +226,8 @@ HOST_LINKS = """<zone id="c" routing="Cluster">
 
 def test_a_zone_of_host_links_has_one_up_and_one_down_for_each_host(load):
     net = load(HOST_LINKS)
-    assert [link.name for link in listed(net, 0, 1)] == ["end:0>end:1", "end:4>end:5", "end:3>end:2"]
-    assert [link.name for link in listed(net, 1, 0)] == ["end:2>end:3", "end:4>end:5", "end:0>end:1"]
+    assert [link.name for link in listed(net, 0, 1)] == ["half", "bb", "both_DOWN"]
+    assert [link.name for link in listed(net, 1, 0)] == ["both_UP", "bb", "half"]
     assert latency(net, 0, 1) == pytest.approx(7e-6)
 
 

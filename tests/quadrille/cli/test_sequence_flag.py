@@ -1,0 +1,55 @@
+"""`--sequence`: the same model by a flag, by a change of its name and by sizes, in every command that trains."""
+
+import json
+
+import pytest
+
+from tests.support.quadrille import called
+
+SIZES = "layers=2,hidden=64,heads=8,sequence=16,vocabulary=256"
+ON = ("--batch", "8", "--machine", "perlmutter")
+
+
+def answer(capsys, *words):
+    done = called(capsys, *words, "--json", "-")
+    assert done.status == 0, done.err
+    return json.loads(done.out)
+
+
+def test_three_ways_to_say_a_sequence_have_one_answer(capsys):
+    seconds = {
+        answer(capsys, "simulate", "--gpt", model, "--grid", "data=2,x=4", *ON, *more)["seconds"]
+        for model, more in ((SIZES, ()), ("tiny,sequence=16", ()), ("tiny", ("--sequence", "16")))
+    }
+    assert len(seconds) == 1
+
+
+def test_a_sweep_varies_the_sequence(capsys):
+    rows = answer(capsys, "sweep", "--gpt", "tiny", "--grid", "data=2,x=4", *ON, "--vary", "sequence=16,32")["rows"]
+    for row, sequence in zip(rows, ("16", "32"), strict=True):
+        words = ("simulate", "--gpt", "tiny", "--sequence", sequence, "--grid", "data=2,x=4", *ON)
+        assert row["answer"]["seconds"] == pytest.approx(answer(capsys, *words)["seconds_per_iteration"], rel=1e-9)
+
+
+def test_rank_takes_it_and_its_command_names_it(capsys):
+    done = called(capsys, "rank", "--gpt", "tiny", "--sequence", "16", "--gpus", "8", "--top", "1", *ON)
+    assert done.status == 0, done.err
+    assert "quadrille simulate --gpt tiny --sequence 16 --batch 8" in done.out
+
+
+def test_a_stack_of_layers_has_no_sequence(capsys):
+    done = called(capsys, "simulate", "--mlp", "8,8", "--sequence", "4", *ON)
+    assert done.status == 2 and "--sequence 4: is for --gpt" in done.line
+
+
+def test_advice_names_the_quantity_at_fault(capsys):
+    long = ("rank", "--gpt", "llama3-8b", "--sequence", "131072", "--gpus", "64", "--batch", "64")
+    done = called(capsys, *long, "--machine", "h100-superpod")
+    assert done.status == 2
+    assert "most of it are activations and buffers of sequences of 131072 tokens" in done.line
+    assert "a shorter --sequence" in done.line and "more --gpus" not in done.line
+    large = ("rank", "--gpt", "gpt3-175b", "--sequence", "64", "--gpus", "8", "--batch", "8", "--machine", "selene")
+    done = called(capsys, *large)
+    assert done.status == 2
+    assert "most of it are parameters, gradients and optimizer states" in done.line
+    assert "more --gpus" in done.line and "--sequence" not in done.line
