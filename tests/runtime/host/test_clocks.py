@@ -12,7 +12,6 @@ from quadrille.runtime.host import clocks
 from quadrille.runtime.host.clocks import clock_offset
 from quadrille.runtime.host.world import LABORATORY
 
-
 TRAVEL_S = 1e-5
 
 
