@@ -19,7 +19,17 @@ from quadrille.algorithms.analysis.storage import LocalCopies, local_copies
 from quadrille.algorithms.analysis.traffic import Traffic, traffic
 from quadrille.algorithms.analysis.volumes import Work, gemm_sizes, kernel_work
 from quadrille.algorithms.collectives.collective_choices import Choices
-from quadrille.algorithms.schedule.ops import AllReduce, CommunicationOp, Compute, Gemm, Kernel, Op, lane, reads, writes
+from quadrille.algorithms.schedule.ops import (
+    AllReduce,
+    CommunicationOp,
+    Compute,
+    Gemm,
+    Kernel,
+    Op,
+    message_lane,
+    reads,
+    writes,
+)
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 
@@ -183,8 +193,8 @@ def channel_name(op: CommunicationOp, op_traffic: Traffic | None) -> str:
     receives, so this changes no result.
     """
     if isinstance(op, AllReduce) and op_traffic is not None and op_traffic.lowered.algorithm == "doubling":
-        return f"{lane(op)} by doubling"
-    return lane(op)
+        return f"{message_lane(op)} by doubling"
+    return message_lane(op)
 
 
 class Memo(Generic[Result]):

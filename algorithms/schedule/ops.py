@@ -174,10 +174,15 @@ class Send(Communication):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receive(Communication):
-    """Receives `into` from the member at coordinate `sender`, which has a matching Send."""
+    """Receives `into` from the member at coordinate `sender`, which has a matching Send.
+
+    `posted` says that the receive waits in a queue of its own, beside the sends of its lane: it begins before its rank
+    needs the message.
+    """
 
     sender: IntExpression
     into: str
+    posted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,7 +270,12 @@ def writes(op: Op) -> tuple[str, ...]:
 
 
 def lane(op: Op) -> str:
-    """Returns the lane of the op: `compute`, or an axis (`z`, `z:1` for its second lane)."""
+    """Returns the lane of the op: `compute`, an axis (`z`, `z:1` for its second lane), or that of posted receives."""
     if not isinstance(op, Communication):
         return "compute"
+    return f"{message_lane(op)} posted" if isinstance(op, Receive) and op.posted else message_lane(op)
+
+
+def message_lane(op: Communication) -> str:
+    """Returns the name under which messages of the op meet: its axis, and its lane from the second on."""
     return f"{op.axis}:{op.lane}" if op.lane else op.axis

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from quadrille.algorithms.schedule.expressions import IntExpression, evaluate
-from quadrille.algorithms.schedule.ops import Communication, Op
+from quadrille.algorithms.schedule.ops import Communication, Op, Receive
 from quadrille.algorithms.schedule.parts import Coordinates, Panel
+from quadrille.algorithms.schedule.pass_rules import PassKind, PipelineSchedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +39,52 @@ class Repeat:
         return forwards[::-1] if self.backwards else forwards
 
 
+@dataclass(frozen=True, slots=True)
+class Pass(Repeat):
+    """One forward or backward pass of a pipeline stage: `body` for one microbatch, or one chunk of layers."""
+
+    kind: PassKind = "F"
+
+
+@dataclass(frozen=True, slots=True)
+class DrivenPasses(Repeat):
+    """All passes of a pipeline stage in a step, whose order messages decide while the program runs.
+
+    `body` holds the passes in an order that is possible, for everything that does not depend on the order.  Both
+    interpreters ask the rule instead (`driven_passes.py`).
+
+    Parameters
+    ----------
+    rule, limit : see `pass_rules.py`
+    """
+
+    rule: PipelineSchedule = "message-driven"
+    limit: int = 1
+
+
 Program = tuple[Op | Repeat, ...]
 
 
 def walk(program: Program, coordinates: Coordinates) -> Iterator[tuple[Op, Coordinates]]:
     """Yields the ops of one rank in program order, every loop iteration included.
 
-    Each op comes with the coordinates of the rank and its loop indices.
+    Each op comes with the coordinates of the rank and its loop indices.  Passes that messages drive come in the order
+    in which they are written.
     """
     for entry in program:
         if isinstance(entry, Repeat):
             for index in entry.indices(coordinates):
                 yield from walk(entry.body, coordinates.during(entry.loop, index))
+        else:
+            yield entry, coordinates
+
+
+def walk_around_passes(program: Program, coordinates: Coordinates) -> Iterator[tuple[Op | DrivenPasses, Coordinates]]:
+    """Yields the ops of one rank as `walk` does, but the passes of a step as a whole if messages drive them."""
+    for entry in program:
+        if isinstance(entry, Repeat) and not isinstance(entry, DrivenPasses):
+            for index in entry.indices(coordinates):
+                yield from walk_around_passes(entry.body, coordinates.during(entry.loop, index))
         else:
             yield entry, coordinates
 
@@ -61,6 +96,11 @@ def ops(program: Program) -> Iterator[Op]:
             yield from ops(entry.body)
         else:
             yield entry
+
+
+def is_driven(program: Program) -> bool:
+    """Whether messages decide the order of passes in the program."""
+    return any(isinstance(entry, DrivenPasses) for entry in repeats(program))
 
 
 def repeats(program: Program) -> Iterator[Repeat]:
@@ -88,6 +128,8 @@ def _chain(program: Program, before: tuple[str, ...]) -> tuple[Program, tuple[st
             body, _ = _chain(entry.body, tuple(dict.fromkeys(before + last)))
             chained.append(replace(entry, body=body))
             before = tuple(dict.fromkeys(before + last))
+        elif isinstance(entry, Receive) and entry.posted:
+            chained.append(entry)
         else:
             chained.append(replace(entry, after=tuple(dict.fromkeys(entry.after + before))))
             before = before if is_concurrent(entry) else (entry.name,)

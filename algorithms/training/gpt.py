@@ -18,6 +18,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.parts import Part
+from quadrille.algorithms.schedule.pass_rules import PipelineSchedule
 from quadrille.algorithms.schedule.schedule import Schedule, declare
 from quadrille.algorithms.schedule.tensors import Copies, DType, Tensor
 from quadrille.algorithms.training.adam import STEP, Adam, optimizer_tensors
@@ -54,6 +55,8 @@ class Gpt:
     adam : optimizer
     micro_batch : sequences of a microbatch on each coordinate along data and z; None for one microbatch
     interleave : layer chunks of every pipeline stage (virtual pipeline size)
+    pipeline_schedule : rule of the order of passes on a pipeline stage (`pass_rules.py`)
+    pipeline_limit : microbatches that a message-driven stage may have in flight; 0 for the number of stages
     zero : ZeRO stage 0 to 3 over data (`zero.py`)
     gradient_bytes : bytes of an accumulated gradient element in 16-bit dtypes
     attention : fused attention, or unfused attention, which writes its weights to memory (`recompute.py`)
@@ -74,6 +77,8 @@ class Gpt:
     adam: Adam = field(default_factory=Adam)
     micro_batch: int | None = None
     interleave: int = 1
+    pipeline_schedule: PipelineSchedule = "1f1b"
+    pipeline_limit: int = 0
     zero: int = 0
     gradient_bytes: int = 4
     attention: Attention = "fused"
@@ -173,7 +178,7 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
     """Returns the schedule of `steps` training steps."""
     parts = microbatches(problem.batch, problem.micro_batch, grid)
     check_gpt(problem, grid, scheme, parts.rows)
-    stages = Stages(grid.pipeline, problem.layers, parts.count, problem.interleave)
+    stages = stages_of(problem, grid, parts)
     plan = parameter_sharding(grid, problem.zero, problem.precision, parts.count, problem.gathered)
     step = GptStep(_model_layers(problem, scheme, stages), stages, plan, problem.steps, problem.adam)
     statistics = problem.precision.statistics
@@ -197,6 +202,12 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
         step.roles(),
         state=tuple(parameter.name for parameter in step.parameters),
     )
+
+
+def stages_of(problem: Gpt, grid: Grid, parts: Microbatches) -> Stages:
+    """Returns the pipeline stages of a problem on a grid."""
+    schedule, limit = problem.pipeline_schedule, problem.pipeline_limit
+    return Stages(grid.pipeline, problem.layers, parts.count, problem.interleave, schedule, limit)
 
 
 def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages) -> ModelLayers:

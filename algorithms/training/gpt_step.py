@@ -147,8 +147,10 @@ class GptStep:
         return self._stages.interleaved(forward, backward)
 
     def _receive_x(self, wraps: bool) -> Program:
-        lane, name = _lane(FORWARD_LANE, wraps), _name("receive X", wraps)
-        op = Receive(name=name, axis="pipeline", lane=lane, sender=_stage(-1), into="X")
+        lane, name, driven = _lane(FORWARD_LANE, wraps), _name("receive X", wraps), self._stages.driven
+        op = Receive(
+            name=name, axis="pipeline", lane=lane, sender=_stage(-1), into="X", posted=driven, concurrent=driven
+        )
         return (Repeat(LAYER, 1, (op,), first=self._stages.begin),)
 
     def _send_x(self, wraps: bool) -> Program:
@@ -157,8 +159,12 @@ class GptStep:
         return (Repeat(LAYER, 1, (op,), first=Sum(self._stages.begin, self._stages.length())),)
 
     def _receive_dx(self, wraps: bool) -> Program:
-        lane, name = _lane(BACKWARD_LANE, wraps), _name("receive dX", wraps)
-        return (Receive(name=name, axis="pipeline", lane=lane, sender=_stage(1), into="dX"),)
+        lane, name, driven = _lane(BACKWARD_LANE, wraps), _name("receive dX", wraps), self._stages.driven
+        return (
+            Receive(
+                name=name, axis="pipeline", lane=lane, sender=_stage(1), into="dX", posted=driven, concurrent=driven
+            ),
+        )
 
     def _send_dx(self, wraps: bool) -> Program:
         lane, name = _lane(BACKWARD_LANE, wraps), _name("send dX", wraps)

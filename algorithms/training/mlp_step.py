@@ -68,10 +68,7 @@ class MlpStep:
     def _forward(self, span: StageLayers) -> Program:
         program: list[Op | Repeat] = []
         if span.first > 0:
-            name = f"H{span.first}"
-            program.append(
-                Receive(name=f"receive {name}", axis="pipeline", lane=FORWARD_LANE, sender=span.stage - 1, into=name)
-            )
+            program.append(self._receive(f"H{span.first}", FORWARD_LANE, span.stage - 1))
         for number in range(span.first + 1, span.last + 1):
             program += self.layers[number - 1].forward
             if number < len(self.layers):
@@ -84,12 +81,23 @@ class MlpStep:
         send = Send(name=f"send {name}", axis="pipeline", lane=FORWARD_LANE, to=to, source=name, concurrent=True)
         return (*program, send)
 
+    def _receive(self, name: str, lane: int, sender: int) -> Receive:
+        driven = self._stages.driven
+        return Receive(
+            name=f"receive {name}",
+            axis="pipeline",
+            lane=lane,
+            sender=sender,
+            into=name,
+            posted=driven,
+            concurrent=driven,
+        )
+
     def _backward(self, span: StageLayers) -> Program:
         program: list[Op | Repeat] = []
         if span.last < len(self.layers):
-            name = f"dH{span.last}"
             program += [
-                Receive(name=f"receive {name}", axis="pipeline", lane=BACKWARD_LANE, sender=span.stage + 1, into=name),
+                self._receive(f"dH{span.last}", BACKWARD_LANE, span.stage + 1),
                 _gelu_gradient(span.last),
             ]
         for number in range(span.last, span.first, -1):

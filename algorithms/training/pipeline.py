@@ -1,17 +1,21 @@
-"""Pipeline parallelism: the layers of each stage, and the 1F1B order of its microbatches.
+"""Pipeline parallelism: the layers of each stage, and the order of its passes over the microbatches.
 
-1F1B: a stage runs `warmup` forward passes, then alternates one forward and one backward pass, then runs the remaining
-backward passes:
+The rule (`pass_rules.py`) decides the order.  With 1F1B, a stage runs `warmup` forward passes, then alternates one
+forward and one backward pass, then runs the remaining backward passes:
 
     stage 0 of 3    F0 F1 F2 B0 F3 B1    B2 B3        warmup = stages - 1 - stage
     stage 2         F0 B0 F1 B1 F2 B2 F3 B3
 
-A *slot* is one forward or backward pass of one microbatch through one chunk of layers.
+GPipe is the same with all forward passes as warm-up.  A *slot* is one forward or backward pass of a microbatch through
+one chunk of layers.
 
 Interleaved 1F1B: stage i of s has several chunks of layers, chunks i, s + i, 2 s + i, ….  A stage processes rounds of
 s microbatches, chunk after chunk, and starts with (s - 1 - i) · 2 + (chunks - 1) · s warm-up slots.  Activations
 between a forward slot and its backward slot are in one of warmup + 1 buffers, which all chunks share; the next
-forward slot reuses a released buffer.  `Stages.interleaved` alone determines the order.
+forward slot reuses a released buffer.
+
+If messages drive the pipeline, the schedule has the passes in 1F1B order, and the interpreters ask the rule which pass
+is next.  Each stage then has a buffer for every microbatch that the limit lets be in flight.
 
 Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", arXiv
 2104.04473, section 2.2.
@@ -32,8 +36,12 @@ from quadrille.algorithms.schedule.expressions import (
     PartStart,
     Scaled,
     Sum,
+    evaluate,
 )
-from quadrille.algorithms.schedule.program import Program, Repeat
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.algorithms.schedule.pass_rules import PassKind, PipelineSchedule, StageState, pass_order
+from quadrille.algorithms.schedule.program import DrivenPasses, Pass, Program, Repeat
 from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.layers import Layer
 from quadrille.algorithms.training.microbatches import MICROBATCH
@@ -43,6 +51,8 @@ CHUNK, SLOT, BUFFER = "chunk", "slot", "buffer"
 """Loops over the chunks of a stage, the slots of a step, and the activation buffers."""
 FORWARD_LANE, BACKWARD_LANE = 0, 1
 """Lanes on which stages send each other activations and their gradients."""
+PASSES = "passes"
+"""Loop around the passes of a step, which runs once, if messages decide their order."""
 STAGE, SLOT_NUMBER = Affine("pipeline"), Affine(SLOT)
 
 
@@ -55,6 +65,8 @@ class Stages:
     count : number of stages
     layers, microbatches : layers of the model, microbatches of a step
     chunks : chunks of layers of a stage, interleaved with those of other stages
+    schedule : rule of the order of passes
+    limit : microbatches that a message-driven stage may have in flight; 0 for the number of stages
 
     >>> Stages(2, 4, 3).order(0)
     ['F0', 'F1', 'B0', 'F2', 'B1', 'B2']
@@ -68,6 +80,8 @@ class Stages:
     layers: int
     microbatches: int
     chunks: int = 1
+    schedule: PipelineSchedule = "1f1b"
+    limit: int = 0
 
     def __post_init__(self) -> None:
         parts = self.count * self.chunks
@@ -87,6 +101,19 @@ class Stages:
             raise InputError(
                 f"interleave {self.chunks}: layers = {self.layers} must be a multiple of "
                 f"pipeline={self.count} times {self.chunks}"
+            )
+        if self.chunks > 1 and self.schedule not in ("1f1b", "interleaved"):
+            raise InputError(
+                f"pipeline-schedule {self.schedule}: a stage has one chunk of layers, and interleave is {self.chunks}; "
+                "interleaved is accepted with several chunks"
+            )
+        if self.schedule == "interleaved" and self.chunks == 1:
+            raise InputError("pipeline-schedule interleaved: interleave 2 or more is needed")
+        if self.limit < 0:
+            raise InputError(f"pipeline-limit {self.limit}: a whole number from 1 is accepted")
+        if self.limit and not self.driven:
+            raise InputError(
+                f"pipeline-limit {self.limit}: is for pipeline-schedule message-driven, not for {self.schedule}"
             )
         if self.chunks > 1 and self.microbatches % self.count:
             raise InputError(
@@ -123,8 +150,22 @@ class Stages:
         return PartLength(self.layers, parts, self.position, plus)
 
     @property
+    def driven(self) -> bool:
+        """Whether messages decide the order of passes."""
+        return self.schedule == "message-driven"
+
+    @property
+    def most_in_flight(self) -> int:
+        """Largest number of microbatches that a message-driven stage may have in flight."""
+        return min(self.limit or self.count, self.microbatches)
+
+    @property
     def warmup(self) -> IntExpression:
-        """Forward slots before the first backward slot, as an expression."""
+        """Forward slots before the first forward slot that a backward slot follows, as an expression."""
+        if self.schedule == "gpipe":
+            return self.slot_count
+        if self.driven:
+            return Min(self.most_in_flight - 1, Affine("pipeline", -1, self.count - 1))
         if self.chunks == 1:
             return Min(self.slot_count, Affine("pipeline", -1, self.count - 1))
         first = 2 * (self.count - 1) + (self.chunks - 1) * self.count
@@ -141,26 +182,28 @@ class Stages:
             both = (*forward, *backward)
             return both if self.microbatches == 1 else (Repeat(MICROBATCH, self.microbatches, both),)
         slot = SLOT_NUMBER
-        return (
-            Repeat(SLOT, self.warmup, self._at(forward, slot)),
+        passes: Program = (
+            Repeat(SLOT, self.warmup, self._at(forward, slot, "F")),
             Repeat(
                 SLOT,
                 self.alternating,
-                (*self._at(forward, Sum(slot, self.warmup)), *self._at(backward, slot, backwards=True)),
+                (*self._at(forward, Sum(slot, self.warmup), "F"), *self._at(backward, slot, "B")),
             ),
-            Repeat(SLOT, self.warmup, self._at(backward, Sum(slot, self.alternating), backwards=True)),
+            Repeat(SLOT, self.warmup, self._at(backward, Sum(slot, self.alternating), "B")),
         )
+        return (DrivenPasses(PASSES, 1, passes, limit=self.most_in_flight),) if self.driven else passes
 
-    def _at(self, body: Program, slot: IntExpression, *, backwards: bool = False) -> Program:
+    def _at(self, body: Program, slot: IntExpression, kind: PassKind) -> Program:
         """The pass of the microbatch and chunk that the slot of this number processes."""
+        backwards = kind == "B"
         if self.chunks == 1:
-            return (Repeat(MICROBATCH, 1, body, first=slot),)
+            return (Pass(MICROBATCH, 1, body, first=slot, kind=kind),)
         round_of, within = self.count * self.chunks, self.count
         chunk: IntExpression = FloorDivision(Modulo(slot, round_of), within)
         if backwards:
             chunk = Sum(self.chunks - 1, _negative(chunk))
         microbatch = Sum(Scaled(within, FloorDivision(slot, round_of)), Modulo(slot, within))
-        buffered = (Repeat(BUFFER, 1, body, first=self._buffer),)
+        buffered = (Pass(BUFFER, 1, body, first=self._buffer, kind=kind),)
         return (Repeat(CHUNK, 1, (Repeat(MICROBATCH, 1, buffered, first=microbatch),), first=chunk),)
 
     @property
@@ -171,19 +214,27 @@ class Stages:
         return CyclicLookup(runs, (STAGE, of_round), FloorDivision(Affine(MICROBATCH), self.count))
 
     def order(self, stage: int) -> list[str]:
-        """Slots of a stage, each with its microbatch and, if there are several, its chunk."""
-        ahead = self.warmup_of(stage)
-        alternating = self.slot_count - ahead
-        forward = [self._name("F", slot) for slot in range(self.slot_count)]
-        backward = [self._name("B", slot) for slot in range(self.slot_count)]
-        between = [name for pair in zip(forward[ahead:], backward, strict=False) for name in pair]
-        return forward[:ahead] + between + backward[alternating:]
+        """Slots of a stage, each with its microbatch and, if there are several, its chunk.
+
+        Messages that drive a stage may lead to another order.
+        """
+        schedule = "1f1b" if self.driven else self.schedule
+        begun = {"F": 0, "B": 0}
+        names = []
+        for kind in pass_order(schedule, self.first_state(stage)):
+            names.append(self._name(kind, begun[kind]))
+            begun[kind] += 1
+        return names
+
+    def first_state(self, stage: int) -> StageState:
+        """The state of a stage before its first pass."""
+        warmup = self.warmup_of(stage)
+        limit = self.most_in_flight if self.driven else warmup + 1
+        return StageState(passes=self.slot_count, warmup=warmup, limit=limit)
 
     def warmup_of(self, stage: int) -> int:
-        """Forward slots of a stage before its first backward slot."""
-        later = self.count - 1 - stage
-        wanted = later if self.chunks == 1 else 2 * later + (self.chunks - 1) * self.count
-        return min(self.slot_count, wanted)
+        """Value of `warmup` on a stage."""
+        return evaluate(self.warmup, Coordinates(Grid(pipeline=self.count), {}, {"pipeline": stage}))
 
     def _name(self, letter: str, slot: int) -> str:
         chunk, microbatch = self._of_slot(slot, backwards=letter == "B")
@@ -199,13 +250,15 @@ class Stages:
 
     def in_flight(self, stage: int) -> int:
         """Largest number of slots in flight on a stage: its warm-up slots and one more."""
-        return min(self.slot_count, self.warmup_of(stage) + 1)
+        return self.most_in_flight if self.driven else min(self.slot_count, self.warmup_of(stage) + 1)
 
     @property
     def in_flight_copies(self) -> Copies:
         """Loops over the copies of activations of microbatches in flight."""
         if self.count == 1:
             return ()
+        if self.driven or self.schedule == "gpipe":
+            return ((MICROBATCH, self.in_flight(0)),)
         if self.chunks == 1:
             return ((MICROBATCH, Min(self.microbatches, Affine("pipeline", -1, self.count))),)
         return ((BUFFER, Lookup((tuple(self.in_flight(stage) for stage in range(self.count)),), (0, STAGE))),)

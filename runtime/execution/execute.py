@@ -22,6 +22,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+from quadrille.algorithms.analysis.driven_passes import Undecided
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Barrier, Communication, Compute, lane
@@ -217,7 +218,10 @@ class RankExecutor:
         """Execute the program once and return the tasks of all op instances, in program order."""
         tasks: list[OpTask] = []
         begin = self._carrier.now()
-        for entry in self._program.entries():
+        for entry in self._program.entries(lambda position: tasks[position].end if tasks[position].ended else None):
+            if isinstance(entry, Undecided):
+                yield from self._wait_for_any([tasks[position] for position in entry.tokens])
+                continue
             needs = [tasks[position] for position in entry.needs]
             task = OpTask(entry.op, entry.coordinates, entry.index, needs, ready=begin)
             tasks.append(task)
@@ -248,6 +252,12 @@ class RankExecutor:
             if not self._lanes.advance():
                 yield self._lanes.wait()
             open_tasks = [task for task in open_tasks if not task.ended]
+
+    def _wait_for_any(self, tasks: Sequence[OpTask]) -> RankCoroutine[None]:
+        """Advance the lanes until one of these tasks has ended."""
+        while not any(task.ended for task in tasks):
+            if not self._lanes.advance():
+                yield self._lanes.wait()
 
     def _span(self, task: OpTask) -> Span:
         axis = task.op.axis if isinstance(task.op, Communication) else None

@@ -1,13 +1,17 @@
-"""The unrolled program of a rank: every op instance, with the earlier instances that it waits for."""
+"""The unrolled program of a rank: every op instance, with the earlier instances that it waits for.
 
-from collections.abc import Iterable, Iterator
+Where messages decide the order of a pipeline stage's passes, the order is known only while the program runs.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
 from quadrille.algorithms.analysis.dependencies import Dependencies
+from quadrille.algorithms.analysis.driven_passes import MessageDrivenStage, Undecided
 from quadrille.algorithms.schedule.ops import Op, lane
 from quadrille.algorithms.schedule.parts import Coordinates
-from quadrille.algorithms.schedule.program import walk
+from quadrille.algorithms.schedule.program import DrivenPasses, is_driven, walk_around_passes
 from quadrille.algorithms.schedule.schedule import Schedule
 
 MAX_CACHED_ENTRIES = 20_000
@@ -22,6 +26,7 @@ class ProgramEntry:
     ----------
     op : op of the schedule
     coordinates : grid coordinates of the rank and loop indices of the instance
+    position : number of earlier entries of the program
     index : number of earlier instances of the op
     lane : queue in which the op runs: "compute", or an axis of the grid
     needs : positions in the program of the earlier entries that the instance waits for
@@ -29,6 +34,7 @@ class ProgramEntry:
 
     op: Op
     coordinates: Coordinates
+    position: int
     index: int
     lane: str
     needs: tuple[int, ...]
@@ -48,19 +54,51 @@ class UnrolledProgram:
         self._coordinates = coordinates
         self._cached_entries: list[ProgramEntry] | None = None
 
-    def entries(self) -> Iterable[ProgramEntry]:
-        """All entries in program order."""
-        if self._cached_entries is None:
-            beginning = list(islice(self._unroll(), MAX_CACHED_ENTRIES + 1))
-            self._cached_entries = beginning if len(beginning) <= MAX_CACHED_ENTRIES else []
-        return self._cached_entries or self._unroll()
+    def entries(self, end: Callable[[int], float | None]) -> Iterable[ProgramEntry | Undecided[int]]:
+        """All entries in program order; `Undecided` where the next one depends on which of some entries ends first.
 
-    def _unroll(self) -> Iterator[ProgramEntry]:
+        Parameters
+        ----------
+        end : the time at which the entry at a position ended; None if it has not ended
+        """
+        if is_driven(self._schedule.program(self._coordinates)):
+            return self._unroll(end)
+        if self._cached_entries is None:
+            beginning = list(islice(self._static_entries(), MAX_CACHED_ENTRIES + 1))
+            self._cached_entries = beginning if len(beginning) <= MAX_CACHED_ENTRIES else []
+        return self._cached_entries or self._static_entries()
+
+    def _static_entries(self) -> Iterator[ProgramEntry]:
+        return (entry for entry in self._unroll(lambda _: None) if isinstance(entry, ProgramEntry))
+
+    def _unroll(self, end: Callable[[int], float | None]) -> Iterator[ProgramEntry | Undecided[int]]:
         program = self._schedule.program(self._coordinates)
-        dependencies: Dependencies[int] = Dependencies(self._schedule)
-        counts: dict[str, int] = {}
-        for position, (op, coordinates) in enumerate(walk(program, self._coordinates)):
-            index = counts.get(op.name, 0)
-            counts[op.name] = index + 1
-            needs = tuple(dict.fromkeys(dependencies.enter(op, coordinates, position)))
-            yield ProgramEntry(op, coordinates, index, lane(op), needs)
+        numbering = _Numbering(self._schedule)
+        for op, coordinates in walk_around_passes(program, self._coordinates):
+            if isinstance(op, DrivenPasses):
+                stage = MessageDrivenStage(op, coordinates, numbering.enter, lambda entry: end(entry.position))
+                for entry in stage.walk():
+                    yield (
+                        Undecided([needed.position for needed in entry.tokens])
+                        if isinstance(entry, Undecided)
+                        else entry
+                    )
+            else:
+                yield numbering.enter(op, coordinates)
+
+
+class _Numbering:
+    """Numbers the op instances of a rank in the order in which they are entered."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._dependencies: Dependencies[int] = Dependencies(schedule)
+        self._counts: dict[str, int] = {}
+        self._length = 0
+
+    def enter(self, op: Op, coordinates: Coordinates) -> ProgramEntry:
+        """The entry of the next op instance."""
+        index, position = self._counts.get(op.name, 0), self._length
+        self._counts[op.name] = index + 1
+        self._length += 1
+        needs = tuple(dict.fromkeys(self._dependencies.enter(op, coordinates, position)))
+        return ProgramEntry(op, coordinates, position, index, lane(op), needs)

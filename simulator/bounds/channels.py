@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from quadrille.algorithms.analysis.equality_labels import Ints, sorted_distinct
 from quadrille.algorithms.collectives.group_stages import GroupStage
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.ops import Communication, Receive, Send, lane
+from quadrille.algorithms.schedule.ops import Communication, Receive, Send, message_lane
 from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.simulator.bounds.concurrency import Concurrency, ProgramWalk
@@ -81,7 +81,7 @@ def list_channels(
     ------
     InputError : there are too many channels
     """
-    lanes = tuple(dict.fromkeys(lane(op) for op in all_ops(schedule) if isinstance(op, Communication)))
+    lanes = tuple(dict.fromkeys(message_lane(op) for op in all_ops(schedule) if isinstance(op, Communication)))
     size, grid = schedule.grid.size, schedule.grid
     keys: dict[str, Ints] = {}
     seen = set()
@@ -104,7 +104,7 @@ def list_channels(
                 else schedule_work.of_groups(op, coordinates, first)
             )
             for work in parts:
-                name, (stages, between) = lane(op), _pairs(work, pairs)
+                name, (stages, between) = message_lane(op), _pairs(work, pairs)
                 identity = name, id(stages), work.ranks.tobytes()
                 if identity in listed:
                     continue

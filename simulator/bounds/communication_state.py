@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from quadrille.algorithms.analysis.equality_labels import Ints, sorted_distinct
 from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.schedule.ops import Collective, CommunicationOp, Op, Receive, Send, lane
+from quadrille.algorithms.schedule.ops import Collective, CommunicationOp, Op, Receive, Send, message_lane
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.simulator.bounds.channels import TYPICAL
 from quadrille.simulator.bounds.message_times import end_times
@@ -182,7 +182,7 @@ class CommunicationState:
         to = evaluate(op.to if isinstance(op, Send) else op.sender, replace(coordinates, along=group.coordinates.along))
         stride = self._schedule.grid.stride(op.axis)
         peer = int(self._program_of[group.ranks[0] + (to - group.coordinates.along[op.axis]) * stride])
-        channel = lane(op), *((group.number, peer) if sends else (peer, group.number))
+        channel = message_lane(op), *((group.number, peer) if sends else (peer, group.number))
         key = *channel, self._posted[*channel, sends]
         self._posted[*channel, sends] += 1
         message = self._messages.setdefault(key, PendingMessage())

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from quadrille.algorithms.schedule.ops import Op
 from quadrille.algorithms.schedule.parts import Coordinates
-from quadrille.algorithms.schedule.program import Program, Repeat
+from quadrille.algorithms.schedule.program import DrivenPasses, Program, Repeat
 from quadrille.simulator.loops.skipped_iterations import Iteration, IterationRange, SkippedIterations, most_skipped
 from quadrille.simulator.symmetry.signatures import LoopPosition, iteration_prefix, loop_position
 
@@ -118,11 +118,13 @@ class PeriodDetector:
 
     # Programs
 
-    def walk(self, program: Program, coordinates: Coordinates) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
+    def walk(
+        self, program: Program, coordinates: Coordinates
+    ) -> Iterator[tuple[Op | DrivenPasses, Coordinates, Iteration | None]]:
         """Ops of one rank in program order with their coordinates; skipped iterations are left out.
 
         Each op comes with its iteration of the loop that has a range, numbered without skipped iterations; None if
-        no loop around the op has a range.
+        no loop around the op has a range.  The passes of a step come as a whole if messages drive them.
         """
         return self._walk(program, coordinates, "", None, None)
 
@@ -133,9 +135,9 @@ class PeriodDetector:
         within: str,
         iteration: Iteration | None,
         outer: _RangeProgress | None,
-    ) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
+    ) -> Iterator[tuple[Op | DrivenPasses, Coordinates, Iteration | None]]:
         for at, entry in enumerate(program):
-            if not isinstance(entry, Repeat):
+            if not isinstance(entry, Repeat) or isinstance(entry, DrivenPasses):
                 if outer is not None and iteration is not None:
                     outer.issued[iteration[1]] += 1
                 yield entry, coordinates, iteration

@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING
 import simpy
 
 from quadrille.algorithms.analysis.dependencies import Dependencies
+from quadrille.algorithms.analysis.driven_passes import MessageDrivenStage, Undecided
 from quadrille.algorithms.analysis.op_plans import OpPlans
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import Deadlock
-from quadrille.algorithms.schedule.ops import Communication, lane
+from quadrille.algorithms.schedule.ops import Communication, Op, lane
+from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.algorithms.schedule.program import DrivenPasses
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.algorithms.timelines.spans import COMPUTE, Span
 from quadrille.simulator.engine.engine import FlowEngine
@@ -162,18 +165,25 @@ class LaneSimulation:
             )
             yield self._env.process(self._lane(rank, name, feed))
 
-    def _program(self, rank: int) -> Iterator[LaneTask]:
+    def _program(self, rank: int) -> "Iterator[LaneTask | Undecided[LaneTask]]":
         """Tasks of a rank in program order, each with the tasks that it depends on."""
         rank_coordinates = self._schedule.coordinates(rank)
         dependencies: Dependencies[LaneTask] = Dependencies(self._schedule)
         counts: dict[str, int] = defaultdict(int)
-        for op, coordinates, iteration in self._detector.walk(
-            self._schedule.program(rank_coordinates), rank_coordinates
-        ):
+
+        def enter(op: Op, coordinates: Coordinates, iteration: Iteration | None = None) -> LaneTask:
             task = LaneTask(op, coordinates, counts[op.name], iteration)
             counts[op.name] += 1
             task.needs = dependencies.enter(op, coordinates, task)
-            yield task
+            return task
+
+        for op, coordinates, iteration in self._detector.walk(
+            self._schedule.program(rank_coordinates), rank_coordinates
+        ):
+            if isinstance(op, DrivenPasses):
+                yield from MessageDrivenStage(op, coordinates, enter, _end_of).walk()
+            else:
+                yield enter(op, coordinates, iteration)
 
     def _lane(self, rank: int, name: str, feed: ProgramFeed) -> Process:
         """Run tasks in program order; a task starts when its needs have ended and it has been issued."""
@@ -258,3 +268,8 @@ class LaneSimulation:
             if isinstance(task.op, Communication):
                 blocked.append(self._programs.blocked_rank(rank, task.op, task.coordinates, self._streams[rank, name]))
         return [rank for rank in blocked if rank is not None]
+
+
+def _end_of(task: LaneTask) -> float | None:
+    """Time at which a task ended; None if it has not ended [s]."""
+    return task.end if task.ended else None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import simpy
 
+from quadrille.algorithms.analysis.driven_passes import Undecided
 from quadrille.algorithms.schedule.ops import Op, lane
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.simulator.loops.skipped_iterations import Iteration
@@ -58,23 +59,28 @@ class ProgramFeed:
     """Hands the tasks of one rank to its lanes, each in program order.
 
     The program is walked when a lane's queue is empty; tasks of other lanes are queued.  A lane waits while another
-    lane's queue is full.
+    lane's queue is full, and while it is undecided which task is next.
 
     Parameters
     ----------
-    program : tasks in program order
+    program : tasks in program order; `Undecided` where the next task depends on which of some tasks ends first
     lanes : names of all lanes
     lookahead : largest number of tasks queued for a lane
     """
 
     def __init__(
-        self, env: simpy.Environment, program: Iterator[LaneTask], lanes: Sequence[str], lookahead: int = LOOKAHEAD
+        self,
+        env: simpy.Environment,
+        program: "Iterator[LaneTask | Undecided[LaneTask]]",
+        lanes: Sequence[str],
+        lookahead: int = LOOKAHEAD,
     ) -> None:
         self._env, self._lookahead = env, lookahead
         self._program = program
         self._queues: dict[str, deque[LaneTask]] = {name: deque() for name in lanes}
         self._next: LaneTask | None = None  # waits for room in the queue of its lane
         self._waiting: dict[str, simpy.Event] = {}
+        self._undecided = False
 
     def take(self, name: str) -> Generator[simpy.Event, object, LaneTask | None]:
         """The next task of a lane; None at the end of the program."""
@@ -91,9 +97,16 @@ class ProgramFeed:
         return task
 
     def _fill_queues(self) -> None:
-        """Walk the program until no lane waits or the next task's lane is full; at its end, wake all lanes."""
-        while self._waiting:
-            self._next = self._next or next(self._program, None)
+        """Walk the program until no lane waits, the next task's lane is full or the next task is undecided; at the end
+        of the program, wake all lanes.
+        """
+        while self._waiting and not self._undecided:
+            if self._next is None:
+                entry = next(self._program, None)
+                if isinstance(entry, Undecided):
+                    self._wait_for_any(entry.tokens)
+                    continue
+                self._next = entry
             if self._next is None:
                 for name in list(self._waiting):
                     self._wake(name)
@@ -104,6 +117,22 @@ class ProgramFeed:
             self._queues[name].append(self._next)
             self._next = None
             self._wake(name)
+
+    def _wait_for_any(self, tasks: Sequence[LaneTask]) -> None:
+        """Walk on when one of these tasks has ended, unless one has."""
+        if any(task.ended for task in tasks):
+            return
+        self._undecided = True
+
+        def decide(_: simpy.Event) -> None:
+            if self._undecided:
+                self._undecided = False
+                self._fill_queues()
+
+        for task in tasks:
+            callbacks = task.wait(self._env).callbacks
+            assert callbacks is not None
+            callbacks.append(decide)
 
     def _wake(self, name: str) -> None:
         """Wake a lane that waits for a task."""

@@ -41,7 +41,7 @@ from quadrille.algorithms.schedule.ops import (
     ReduceScatter,
     Send,
     Shift,
-    lane,
+    message_lane,
     reads,
     writes,
 )
@@ -229,8 +229,8 @@ class _PatternSearch:
         sends, receives = (to[by.which] >= 0), (sender[by.which] >= 0)
         event = type(op), op.name, loops
         receivers, senders = ((first + peer[by.which] * stride) for peer in (to, sender))
-        self._uses.point_to_point(lane(op), ranks[sends], receivers[sends], (*event, "sends"))
-        self._uses.point_to_point(lane(op), senders[receives], ranks[receives], (*event, "receives"))
+        self._uses.point_to_point(message_lane(op), ranks[sends], receivers[sends], (*event, "sends"))
+        self._uses.point_to_point(message_lane(op), senders[receives], ranks[receives], (*event, "receives"))
         kinds = [(to is None, sender is None, to == sender, *sizes) for to, sender, *sizes in values]
         self._labels.distinguish(by, value_labels(kinds).tolist())
         return tuple(values)

@@ -1,0 +1,90 @@
+"""Pass rules: which pass a pipeline stage runs next, as a pure function of what it has begun and what has arrived.
+
+A *pass* is the forward or backward pass of one microbatch through the layers of a stage, or through one chunk of them.
+The passes of one kind have a fixed order; a rule only decides which kind is next:
+
+    gpipe            all forward passes, then all backward passes
+    1f1b             `warmup` forward passes, then one forward and one backward pass in turn
+    interleaved      as 1f1b, with several chunks of layers on a stage
+    message-driven   the pass whose message has arrived first; a pass that needs no message comes before
+
+A stage has begun at most `limit` forward passes more than backward passes.
+
+Sources: Huang et al., "GPipe", NeurIPS 2019; Narayanan et al., "Efficient Large-Scale Language Model Training on GPU
+Clusters Using Megatron-LM", arXiv 2104.04473, section 2.2; Singh and Bhatele, "AxoNN: An asynchronous, message-driven
+parallel framework for extreme-scale deep learning", IPDPS 2022.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+PassKind = Literal["F", "B"]
+"""Forward or backward."""
+PipelineSchedule = Literal["gpipe", "1f1b", "interleaved", "message-driven"]
+
+
+@dataclass(frozen=True, slots=True)
+class StageState:
+    """What a stage has begun, and which passes may begin now.
+
+    Parameters
+    ----------
+    passes : number of forward passes of a step, equal to the number of backward passes
+    warmup : forward passes before the first pair of a forward and a backward pass
+    limit : largest number of forward passes that were begun and whose backward passes were not
+    forward, backward : number of passes that were begun
+    arrived : kinds of the next passes whose message has arrived, the earliest first; kinds that need none come first
+    """
+
+    passes: int
+    warmup: int
+    limit: int
+    forward: int = 0
+    backward: int = 0
+    arrived: tuple[PassKind, ...] = ()
+
+    @property
+    def in_flight(self) -> int:
+        """Number of microbatches whose forward pass was begun and whose backward pass was not."""
+        return self.forward - self.backward
+
+    def allows(self, kind: PassKind) -> bool:
+        """Whether the next pass of a kind may begin once its message has arrived."""
+        if kind == "B":
+            return self.backward < self.forward
+        return self.forward < self.passes and self.in_flight < self.limit
+
+    def after(self, kind: PassKind) -> "StageState":
+        """The state when the next pass of a kind has begun."""
+        if kind == "F":
+            return replace(self, forward=self.forward + 1)
+        return replace(self, backward=self.backward + 1)
+
+
+def next_pass(schedule: PipelineSchedule, state: StageState) -> PassKind | None:
+    """Returns the kind of the next pass; None while the stage has to wait for a message, or if all passes were begun.
+
+    >>> next_pass("1f1b", StageState(passes=4, warmup=1, limit=2, forward=1)), next_pass(
+    ...     "message-driven", StageState(passes=4, warmup=1, limit=2, forward=1, arrived=("B", "F"))
+    ... )
+    ('F', 'B')
+    """
+    if schedule == "message-driven":
+        return next((kind for kind in state.arrived if state.allows(kind)), None)
+    if state.forward < state.passes and state.in_flight <= state.warmup:
+        return "F"
+    return "B" if state.backward < state.passes else None
+
+
+def pass_order(schedule: PipelineSchedule, state: StageState) -> Iterator[PassKind]:
+    """Yields the kinds of all passes of a stage whose messages are always there.
+
+    >>> "".join(pass_order("1f1b", StageState(passes=4, warmup=1, limit=2)))
+    'FFBFBFBB'
+    >>> "".join(pass_order("gpipe", StageState(passes=3, warmup=3, limit=3)))
+    'FFFBBB'
+    """
+    while (kind := next_pass(schedule, state)) is not None:
+        yield kind
+        state = state.after(kind)
