@@ -205,7 +205,8 @@ class _Sums:
 
     def _sum(self, op: ReduceScatter | AllReduce | Reduce, source: str, into: str) -> None:
         pending = self._of(source)
-        if self.schedule.grid.length(op.axis) > 1 and op.axis not in pending:
+        is_sum = not isinstance(op, AllReduce) or op.combination == "sum"
+        if is_sum and self.schedule.grid.length(op.axis) > 1 and op.axis not in pending:
             raise InputError(
                 f"op {op.name!r}: {kind(op)} of {source!r} over {op.axis}, over which it is no partial sum: "
                 "the same values would be added several times"

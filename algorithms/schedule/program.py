@@ -56,10 +56,12 @@ class DrivenPasses(Repeat):
     Parameters
     ----------
     rule, limit : see `pass_rules.py`
+    decision : tensor in which ranks that communicate within a pass agree on the next pass
     """
 
     rule: PipelineSchedule = "message-driven"
     limit: int = 1
+    decision: str = ""
 
 
 Program = tuple[Op | Repeat, ...]

@@ -187,6 +187,7 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
         *(parameter.tensor for parameter in step.parameters),
         *optimizer_tensors(step.parameters, problem.adam, statistics),
         *step.tensors(),
+        *stages.tensors,
         *_stream(problem, scheme, stages),
         *_inputs(problem, scheme, stages, parts),
     ]

@@ -15,6 +15,7 @@ from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllReduce, Kernel
 from quadrille.algorithms.schedule.parts import Part
+from quadrille.algorithms.schedule.pass_rules import PipelineSchedule
 from quadrille.algorithms.schedule.program import Program
 from quadrille.algorithms.schedule.schedule import Schedule, declare
 from quadrille.algorithms.schedule.tensors import DType, Tensor
@@ -41,6 +42,8 @@ class Mlp:
     rows : rows of one global batch
     steps : optimizer steps, all on the same batch
     micro_batch : rows of a microbatch on each coordinate along data and z; None for one microbatch
+    pipeline_schedule : rule of the order of passes on a pipeline stage (`pass_rules.py`)
+    pipeline_limit : microbatches that a message-driven stage may have in flight; 0 for the number of stages
     zero : ZeRO stage 0 to 3 over data (`zero.py`)
     gradient_bytes : bytes of an accumulated gradient element in 16-bit dtypes
 
@@ -55,6 +58,8 @@ class Mlp:
     gathered: Gathered = "again"
     adam: Adam = field(default_factory=Adam)
     micro_batch: int | None = None
+    pipeline_schedule: PipelineSchedule = "1f1b"
+    pipeline_limit: int = 0
     zero: int = 0
     gradient_bytes: int = 4
 
@@ -122,7 +127,8 @@ def mlp_schedule(problem: Mlp, grid: Grid, scheme: Scheme) -> Schedule:
     """Returns the schedule of `steps` training steps."""
     parts = microbatches(problem.rows, problem.micro_batch, grid)
     check_mlp(problem, grid, scheme, parts.rows)
-    stages = Stages(grid.pipeline, problem.layers, parts.count)
+    schedule, limit = problem.pipeline_schedule, problem.pipeline_limit
+    stages = Stages(grid.pipeline, problem.layers, parts.count, schedule=schedule, limit=limit)
     plan = parameter_sharding(grid, problem.zero, problem.precision, parts.count, problem.gathered)
     layers = [scheme.linear(_linear(problem, layer)) for layer in range(problem.layers)]
     loss = _loss(problem, scheme, stages)
@@ -132,6 +138,7 @@ def mlp_schedule(problem: Mlp, grid: Grid, scheme: Scheme) -> Schedule:
         *(tensor for layer in (*step.layers, step.loss) for tensor in layer.tensors),
         *(parameter.tensor for parameter in step.parameters),
         *optimizer_tensors(step.parameters, problem.adam, statistics),
+        *stages.tensors,
         *_activations(problem, scheme),
         *_inputs(problem, scheme, stages, parts),
     ]

@@ -38,19 +38,25 @@ from quadrille.algorithms.schedule.expressions import (
     Sum,
     evaluate,
 )
-from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.grid import AXES, Grid
+from quadrille.algorithms.schedule.ops import AllReduce, Communication, Pointwise
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.pass_rules import PassKind, PipelineSchedule, StageState, pass_order
-from quadrille.algorithms.schedule.program import DrivenPasses, Pass, Program, Repeat
+from quadrille.algorithms.schedule.program import DrivenPasses, Pass, Program, Repeat, ops
 from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.layers import Layer
 from quadrille.algorithms.training.microbatches import MICROBATCH
+from quadrille.algorithms.training.scheme import ONE
 from quadrille.algorithms.training.transformer import LAYER
 
 CHUNK, SLOT, BUFFER = "chunk", "slot", "buffer"
 """Loops over the chunks of a stage, the slots of a step, and the activation buffers."""
 FORWARD_LANE, BACKWARD_LANE = 0, 1
 """Lanes on which stages send each other activations and their gradients."""
+AGREEMENT_LANE = 4
+"""Lane on which ranks of a stage agree on the next pass, so that no other message of the axis delays them."""
+DECISION = "next pass"
+"""Tensor of the number of the kind of the next pass."""
 PASSES = "passes"
 """Loop around the passes of a step, which runs once, if messages decide their order."""
 STAGE, SLOT_NUMBER = Affine("pipeline"), Affine(SLOT)
@@ -155,6 +161,11 @@ class Stages:
         return self.schedule == "message-driven"
 
     @property
+    def tensors(self) -> list[Tensor]:
+        """Tensors of the pipeline itself."""
+        return [Tensor(DECISION, ONE, ONE, dtype="int32")] if self.driven else []
+
+    @property
     def most_in_flight(self) -> int:
         """Largest number of microbatches that a message-driven stage may have in flight."""
         return min(self.limit or self.count, self.microbatches)
@@ -182,6 +193,9 @@ class Stages:
             both = (*forward, *backward)
             return both if self.microbatches == 1 else (Repeat(MICROBATCH, self.microbatches, both),)
         slot = SLOT_NUMBER
+        if self.driven:
+            agreement = _agreement((*forward, *backward))
+            forward, backward = (*agreement, *forward), (*agreement, *backward)
         passes: Program = (
             Repeat(SLOT, self.warmup, self._at(forward, slot, "F")),
             Repeat(
@@ -191,7 +205,10 @@ class Stages:
             ),
             Repeat(SLOT, self.warmup, self._at(backward, Sum(slot, self.alternating), "B")),
         )
-        return (DrivenPasses(PASSES, 1, passes, limit=self.most_in_flight),) if self.driven else passes
+        if not self.driven:
+            return passes
+        clear = Pointwise(name=f"clear {DECISION}", function="zero", into=DECISION)
+        return (clear, DrivenPasses(PASSES, 1, passes, limit=self.most_in_flight, decision=DECISION))
 
     def _at(self, body: Program, slot: IntExpression, kind: PassKind) -> Program:
         """The pass of the microbatch and chunk that the slot of this number processes."""
@@ -313,6 +330,25 @@ def slot_buffers(stages: Stages, stage: int) -> tuple[tuple[int, int, int], ...]
         cycles |= {of_round: (first, -rounds % length, length) for of_round, rounds in passed.items()}
         first += length
     return tuple(cycles[slot] for slot in range(in_round))
+
+
+def _agreement(passes: Program) -> Program:
+    """Ops by which ranks that communicate within a pass learn which pass is next.
+
+    One rank of them decides.  It contributes the number of the kind of pass, the others contribute 0.
+    """
+    within = {op.axis for op in ops(passes) if isinstance(op, Communication)} - {"pipeline"}
+    return tuple(
+        AllReduce(
+            name=f"agree on the next pass over {axis}",
+            axis=axis,
+            lane=AGREEMENT_LANE,
+            buffer=DECISION,
+            combination="max",
+        )
+        for axis in AXES
+        if axis in within
+    )
 
 
 def _negative(value: IntExpression) -> IntExpression:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from quadrille.algorithms.analysis.dependencies import Dependencies
-from quadrille.algorithms.analysis.driven_passes import MessageDrivenStage, Undecided
+from quadrille.algorithms.analysis.driven_passes import Agreement, MessageDrivenStage, Undecided
 from quadrille.algorithms.schedule.ops import Op, lane
 from quadrille.algorithms.schedule.parts import Coordinates
-from quadrille.algorithms.schedule.program import DrivenPasses, is_driven, walk_around_passes
+from quadrille.algorithms.schedule.program import DrivenPasses, is_driven, walk, walk_around_passes
 from quadrille.algorithms.schedule.schedule import Schedule
 
 MAX_CACHED_ENTRIES = 20_000
@@ -54,29 +54,42 @@ class UnrolledProgram:
         self._coordinates = coordinates
         self._cached_entries: list[ProgramEntry] | None = None
 
-    def entries(self, end: Callable[[int], float | None]) -> Iterable[ProgramEntry | Undecided[int]]:
+    def entries(
+        self, end: Callable[[int], float | None], agreement: Agreement
+    ) -> Iterable[ProgramEntry | Undecided[int]]:
         """All entries in program order; `Undecided` where the next one depends on which of some entries ends first.
 
         Parameters
         ----------
         end : the time at which the entry at a position ended; None if it has not ended
+        agreement : what the rank exchanges with ranks that must run the same pass
         """
         if is_driven(self._schedule.program(self._coordinates)):
-            return self._unroll(end)
+            return self._unroll(end, agreement)
         if self._cached_entries is None:
             beginning = list(islice(self._static_entries(), MAX_CACHED_ENTRIES + 1))
             self._cached_entries = beginning if len(beginning) <= MAX_CACHED_ENTRIES else []
         return self._cached_entries or self._static_entries()
 
     def _static_entries(self) -> Iterator[ProgramEntry]:
-        return (entry for entry in self._unroll(lambda _: None) if isinstance(entry, ProgramEntry))
+        numbering = _Numbering(self._schedule)
+        for op, coordinates in walk(self._schedule.program(self._coordinates), self._coordinates):
+            yield numbering.enter(op, coordinates)
 
-    def _unroll(self, end: Callable[[int], float | None]) -> Iterator[ProgramEntry | Undecided[int]]:
+    def _unroll(
+        self, end: Callable[[int], float | None], agreement: Agreement
+    ) -> Iterator[ProgramEntry | Undecided[int]]:
         program = self._schedule.program(self._coordinates)
         numbering = _Numbering(self._schedule)
+
+        def end_of(entry: ProgramEntry) -> float | None:
+            return end(entry.position)
+
         for op, coordinates in walk_around_passes(program, self._coordinates):
             if isinstance(op, DrivenPasses):
-                stage = MessageDrivenStage(op, coordinates, numbering.enter, lambda entry: end(entry.position))
+                stage = MessageDrivenStage(
+                    op, coordinates, numbering.enter, lambda entry: end(entry.position), agreement
+                )
                 for entry in stage.walk():
                     yield (
                         Undecided([needed.position for needed in entry.tokens])

@@ -21,6 +21,7 @@ from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import Deadlock
 from quadrille.algorithms.schedule.ops import Communication, Op, lane
 from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.algorithms.schedule.pass_rules import PassKind
 from quadrille.algorithms.schedule.program import DrivenPasses
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.algorithms.timelines.spans import COMPUTE, Span
@@ -30,6 +31,7 @@ from quadrille.simulator.loops.skipped_iterations import Iteration
 from quadrille.simulator.machine.library_collectives import LibraryTimes
 from quadrille.simulator.ranks.local_work import LocalWork
 from quadrille.simulator.ranks.op_programs import BlockedRank, OpPrograms
+from quadrille.simulator.ranks.pass_agreement import SimulatedAgreement
 from quadrille.simulator.ranks.simulated_ranks import SimulatedRanks
 from quadrille.simulator.ranks.tasks import LOOKAHEAD, LaneTask, Process, ProgramFeed
 from quadrille.simulator.ranks.time_breakdown import OpInstance, TimeBreakdown
@@ -112,6 +114,7 @@ class LaneSimulation:
         self._streams: dict[tuple[int, str], int] = {}
         self._names = list(dict.fromkeys([COMPUTE, *(lane(op) for op in all_ops(inputs.schedule))]))
         self._open: dict[tuple[int, str], LaneTask] = {}
+        self._decisions: dict[int, list[PassKind]] = defaultdict(list)  # by the rank that decided
         self.spans: list[Span] = []
         self.breakdowns: dict[OpInstance, TimeBreakdown] = {}
         self.iterations: dict[OpInstance, Iteration] = {}
@@ -170,6 +173,7 @@ class LaneSimulation:
         rank_coordinates = self._schedule.coordinates(rank)
         dependencies: Dependencies[LaneTask] = Dependencies(self._schedule)
         counts: dict[str, int] = defaultdict(int)
+        agreement = SimulatedAgreement(self._decisions, self._ranks, rank)
 
         def enter(op: Op, coordinates: Coordinates, iteration: Iteration | None = None) -> LaneTask:
             task = LaneTask(op, coordinates, counts[op.name], iteration)
@@ -181,7 +185,7 @@ class LaneSimulation:
             self._schedule.program(rank_coordinates), rank_coordinates
         ):
             if isinstance(op, DrivenPasses):
-                yield from MessageDrivenStage(op, coordinates, enter, _end_of).walk()
+                yield from MessageDrivenStage(op, coordinates, enter, _end_of, agreement).walk()
             else:
                 yield enter(op, coordinates, iteration)
 
