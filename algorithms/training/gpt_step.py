@@ -147,28 +147,40 @@ class GptStep:
         return self._stages.interleaved(forward, backward)
 
     def _receive_x(self, wraps: bool) -> Program:
-        lane, name, driven = _lane(FORWARD_LANE, wraps), _name("receive X", wraps), self._stages.driven
-        op = Receive(
-            name=name, axis="pipeline", lane=lane, sender=_stage(-1), into="X", posted=driven, concurrent=driven
-        )
+        op = self._receive("X", FORWARD_LANE, -1, wraps)
         return (Repeat(LAYER, 1, (op,), first=self._stages.begin),)
 
     def _send_x(self, wraps: bool) -> Program:
-        lane, name = _lane(FORWARD_LANE, wraps), _name("send X", wraps)
-        op = Send(name=name, axis="pipeline", lane=lane, to=_stage(1), source="X", concurrent=True)
+        op = self._send("X", FORWARD_LANE, 1, wraps)
         return (Repeat(LAYER, 1, (op,), first=Sum(self._stages.begin, self._stages.length())),)
 
     def _receive_dx(self, wraps: bool) -> Program:
-        lane, name, driven = _lane(BACKWARD_LANE, wraps), _name("receive dX", wraps), self._stages.driven
-        return (
-            Receive(
-                name=name, axis="pipeline", lane=lane, sender=_stage(1), into="dX", posted=driven, concurrent=driven
-            ),
-        )
+        return (self._receive("dX", BACKWARD_LANE, 1, wraps),)
 
     def _send_dx(self, wraps: bool) -> Program:
-        lane, name = _lane(BACKWARD_LANE, wraps), _name("send dX", wraps)
-        return (Send(name=name, axis="pipeline", lane=lane, to=_stage(-1), source="dX", concurrent=True),)
+        return (self._send("dX", BACKWARD_LANE, -1, wraps),)
+
+    def _receive(self, tensor: str, direction: int, distance: int, wraps: bool) -> Receive:
+        driven = self._stages.driven
+        return Receive(
+            name=_name(f"receive {tensor}", wraps),
+            axis="pipeline",
+            lane=_lane(self._stages.lane(direction), wraps),
+            sender=_stage(distance),
+            into=tensor,
+            posted=driven,
+            concurrent=driven,
+        )
+
+    def _send(self, tensor: str, direction: int, distance: int, wraps: bool) -> Send:
+        return Send(
+            name=_name(f"send {tensor}", wraps),
+            axis="pipeline",
+            lane=_lane(self._stages.lane(direction), wraps),
+            to=_stage(distance),
+            source=tensor,
+            concurrent=True,
+        )
 
     def _exchange(self, stage: int) -> Program:
         """Exchange and addition of both ends' shares of a shared table's gradient."""

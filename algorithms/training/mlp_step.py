@@ -78,15 +78,26 @@ class MlpStep:
         if span.last == len(self.layers):
             return (*program, *self.loss.forward)
         name, to = f"H{span.last}", span.stage + 1
-        send = Send(name=f"send {name}", axis="pipeline", lane=FORWARD_LANE, to=to, source=name, concurrent=True)
+        send = Send(
+            name=f"send {name}",
+            axis="pipeline",
+            lane=self._stages.lane(FORWARD_LANE),
+            to=to,
+            source=name,
+            concurrent=True,
+        )
         return (*program, send)
 
-    def _receive(self, name: str, lane: int, sender: int) -> Receive:
+    def _send(self, name: str, direction: int, to: int) -> Send:
+        lane = self._stages.lane(direction)
+        return Send(name=f"send {name}", axis="pipeline", lane=lane, to=to, source=name, concurrent=True)
+
+    def _receive(self, name: str, direction: int, sender: int) -> Receive:
         driven = self._stages.driven
         return Receive(
             name=f"receive {name}",
             axis="pipeline",
-            lane=lane,
+            lane=self._stages.lane(direction),
             sender=sender,
             into=name,
             posted=driven,
@@ -107,7 +118,14 @@ class MlpStep:
         if span.first == 0:
             return tuple(program)
         name, to = f"dH{span.first}", span.stage - 1
-        send = Send(name=f"send {name}", axis="pipeline", lane=BACKWARD_LANE, to=to, source=name, concurrent=True)
+        send = Send(
+            name=f"send {name}",
+            axis="pipeline",
+            lane=self._stages.lane(BACKWARD_LANE),
+            to=to,
+            source=name,
+            concurrent=True,
+        )
         return (*program, send)
 
     def with_copies(self, tensors: list[Tensor]) -> list[Tensor]:

@@ -51,7 +51,7 @@ from quadrille.algorithms.training.transformer import LAYER
 
 CHUNK, SLOT, BUFFER = "chunk", "slot", "buffer"
 """Loops over the chunks of a stage, the slots of a step, and the activation buffers."""
-FORWARD_LANE, BACKWARD_LANE = 0, 1
+FORWARD_LANE, BACKWARD_LANE, DRIVEN_LANE_OFFSET = 0, 1, 4
 """Lanes on which stages send each other activations and their gradients."""
 AGREEMENT_LANE = 4
 """Lane on which ranks of a stage agree on the next pass, so that no other message of the axis delays them."""
@@ -90,6 +90,7 @@ class Stages:
     limit: int = 0
 
     def __post_init__(self) -> None:
+        self._check_order()
         parts = self.count * self.chunks
         if self.chunks < 1:
             raise InputError(f"interleave {self.chunks}: a whole number from 1 is accepted")
@@ -108,6 +109,13 @@ class Stages:
                 f"interleave {self.chunks}: layers = {self.layers} must be a multiple of "
                 f"pipeline={self.count} times {self.chunks}"
             )
+        if self.chunks > 1 and self.microbatches % self.count:
+            raise InputError(
+                f"interleave {self.chunks}: the number of microbatches, {self.microbatches}, must be a multiple of "
+                f"pipeline={self.count}"
+            )
+
+    def _check_order(self) -> None:
         if self.chunks > 1 and self.schedule not in ("1f1b", "interleaved"):
             raise InputError(
                 f"pipeline-schedule {self.schedule}: a stage has one chunk of layers, and interleave is {self.chunks}; "
@@ -120,11 +128,6 @@ class Stages:
         if self.limit and not self.driven:
             raise InputError(
                 f"pipeline-limit {self.limit}: is for pipeline-schedule message-driven, not for {self.schedule}"
-            )
-        if self.chunks > 1 and self.microbatches % self.count:
-            raise InputError(
-                f"interleave {self.chunks}: the number of microbatches, {self.microbatches}, must be a multiple of "
-                f"pipeline={self.count}"
             )
 
     def at(self, stage: int) -> tuple[int, ...] | None:
@@ -159,6 +162,13 @@ class Stages:
     def driven(self) -> bool:
         """Whether messages decide the order of passes."""
         return self.schedule == "message-driven"
+
+    def lane(self, direction: int) -> int:
+        """Lane of the messages of a direction.
+
+        A posted receive takes the next message of its lane, so no other message of a message-driven pipeline uses it.
+        """
+        return direction + DRIVEN_LANE_OFFSET if self.driven else direction
 
     @property
     def tensors(self) -> list[Tensor]:
