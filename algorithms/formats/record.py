@@ -22,6 +22,7 @@ from quadrille.algorithms.formats.tabular import Tabular
 from quadrille.algorithms.formats.workload import Count, Size, Workload
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.grid import AXES, Axis
+from quadrille.algorithms.schedule.pass_rules import PipelineSchedule
 from quadrille.algorithms.units import format_seconds
 
 __all__ = ["Provenance", "Record", "load_record", "provenance", "save_record"]
@@ -72,6 +73,8 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     zero : ZeRO stage: 1 shards the optimizer, 2 also gradients, 3 also weights, over the data axis
     micro_batch : sequences or rows of a microbatch on each coordinate of data and z
     interleave : chunks of layers of a pipeline stage
+    pipeline_schedule : rule of the order of passes on a pipeline stage
+    pipeline_limit : largest number of microbatches in flight on a message-driven stage; 0 for the number of stages
     attention : fused attention, or unfused attention, which writes its weights to memory
     recompute : activation recomputation
     gradient_bytes : bytes of an accumulated gradient element, in a 16-bit dtype
@@ -92,6 +95,8 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     zero: Count | UnsetType = UNSET
     micro_batch: Size | UnsetType | None = UNSET
     interleave: Size | UnsetType = UNSET
+    pipeline_schedule: PipelineSchedule | UnsetType = UNSET
+    pipeline_limit: Count | UnsetType = UNSET
     attention: Variant | UnsetType = UNSET
     recompute: Literal["none", "selective", "full"] | UnsetType = UNSET
     gradient_bytes: Size | UnsetType = UNSET

@@ -125,7 +125,7 @@ class Stages:
             raise InputError("pipeline-schedule interleaved: interleave 2 or more is needed")
         if self.limit < 0:
             raise InputError(f"pipeline-limit {self.limit}: a whole number from 1 is accepted")
-        if self.limit and not self.driven:
+        if self.limit and self.schedule != "message-driven":
             raise InputError(
                 f"pipeline-limit {self.limit}: is for pipeline-schedule message-driven, not for {self.schedule}"
             )
@@ -161,7 +161,7 @@ class Stages:
     @property
     def driven(self) -> bool:
         """Whether messages decide the order of passes."""
-        return self.schedule == "message-driven"
+        return self.schedule == "message-driven" and self.count > 1
 
     def lane(self, direction: int) -> int:
         """Lane of the messages of a direction.

@@ -16,6 +16,8 @@ DEFAULT_OPTIONS = {
     "sequence_parallel": False,
     "zero": 0,
     "interleave": 1,
+    "pipeline_schedule": "1f1b",
+    "pipeline_limit": 0,
     "attention": "fused",
     "recompute": "none",
     "steps": 1,

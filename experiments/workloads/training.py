@@ -32,7 +32,9 @@ from quadrille.experiments.workloads.training_lines import TRAINING_DEFAULTS
 if TYPE_CHECKING:
     from quadrille.experiments.workloads.run_options import RunOptions
 
-PROBLEM_FLAGS = ("zero", "micro_batch", "interleave", "attention", "recompute", "gradient_bytes")
+PIPELINE_FLAGS = ("pipeline_schedule", "pipeline_limit")
+"""Options of the order of passes on a pipeline stage, which a record holds where they are not the default."""
+PROBLEM_FLAGS = ("zero", "micro_batch", "interleave", *PIPELINE_FLAGS, "attention", "recompute", "gradient_bytes")
 """Options that only some models have; each is a field of the model and a flag."""
 OPTIONS_IDLE_ON_SOME_GRIDS = ("zero", "gradient_bytes")
 """Options that have no effect on some grids."""
@@ -119,6 +121,9 @@ class TrainingExperiment:
         """The options, as an entry of a record."""
         problem = self.problem
         chosen: dict[str, Any] = {name: getattr(problem, name) for name in PROBLEM_FLAGS if hasattr(problem, name)}
+        for name in PIPELINE_FLAGS:
+            if chosen[name] == TRAINING_DEFAULTS[name]:
+                del chosen[name]
         if self.keep_first:
             chosen["keep_first"] = self.keep_first
         if self.gemm_layouts != ORIGINAL_LAYOUTS:

@@ -23,6 +23,8 @@ TRAINING_DEFAULTS = {
     "zero": 0,
     "micro_batch": None,
     "interleave": 1,
+    "pipeline_schedule": "1f1b",
+    "pipeline_limit": 0,
     "attention": "fused",
     "recompute": "none",
     "gradient_bytes": 4,

@@ -6,9 +6,9 @@ PANELS: dict[str, tuple[str, ...]] = {
         "operands", "seed", "learning_rate", "clip", "a", "b", "dc", "collective", "bytes", "root", "weights",
     ),
     "Parallelism": (
-        "gpus", "grid", "algorithm", "scheme", "order", "pipeline", "micro_batch", "interleave", "zero",
-        "sequence_parallel", "overlap", "bands", "collectives", "attention", "recompute", "keep_first",
-        "gathered", "group", "stride", "concurrent", "channels", "best_grid", "top", "powers_of_two",
+        "gpus", "grid", "algorithm", "scheme", "order", "pipeline", "micro_batch", "interleave", "pipeline_schedule",
+        "pipeline_limit", "zero", "sequence_parallel", "overlap", "bands", "collectives", "attention", "recompute",
+        "keep_first", "gathered", "group", "stride", "concurrent", "channels", "best_grid", "top", "powers_of_two",
         "min_model_parallel", "vary",
     ),
     "Machine": ("machine", "settings", "routing", "fail", "degrade", "slow", "placement", "topology", "rate"),

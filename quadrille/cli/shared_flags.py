@@ -57,6 +57,18 @@ MicroBatch = Annotated[
     str, flag("--micro-batch", "B", "Microbatch: rows or sequences at once on each coordinate of data and z.")
 ]
 Interleave = Annotated[str, flag("--interleave", "V", "Chunks of layers on each pipeline stage (virtual stages).")]
+PipelineScheduleName = Annotated[
+    str,
+    flag(
+        "--pipeline-schedule",
+        "gpipe|1f1b|interleaved|message-driven",
+        "Order of passes on each pipeline stage; message-driven: the pass whose message arrives first.",
+    ),
+]
+PipelineLimit = Annotated[
+    str,
+    flag("--pipeline-limit", "N", "Microbatches in flight on a message-driven stage; by default the number of stages."),
+]
 Attention = Annotated[
     str,
     flag(
@@ -287,6 +299,8 @@ TRAINING = flags_from(
     zero=Zero,
     micro_batch=MicroBatch,
     interleave=Interleave,
+    pipeline_schedule=PipelineScheduleName,
+    pipeline_limit=PipelineLimit,
     attention=Attention,
     recompute=Recompute,
     gradient_bytes=GradientBytes,

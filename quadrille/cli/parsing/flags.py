@@ -53,6 +53,8 @@ class TrainingFlags(MatmulFlags):
     zero: str = "0"
     micro_batch: str = ""
     interleave: str = "1"
+    pipeline_schedule: str = "1f1b"
+    pipeline_limit: str = ""
     attention: str = "fused"
     recompute: str = "none"
     gradient_bytes: str = "4"

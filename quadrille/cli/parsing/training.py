@@ -7,6 +7,7 @@ from typing import Any, get_args
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import parse_grid
+from quadrille.algorithms.schedule.pass_rules import PipelineSchedule
 from quadrille.algorithms.schedule.short_names import find_dtype
 from quadrille.algorithms.training.adam import Adam, default_rate
 from quadrille.algorithms.training.gpt import Gpt, gpt_from_shape
@@ -70,6 +71,7 @@ def _gpt(flags: TrainingFlags, shape: ModelShape) -> Gpt:
         **_common(flags, shape.hidden),
         micro_batch=whole_number(flags.micro_batch, "--micro-batch") if flags.micro_batch else None,
         interleave=whole_number(flags.interleave, "--interleave"),
+        **_pipeline(flags),
         zero=whole_number(flags.zero, "--zero", least=0, most=3),
         gradient_bytes=int(one_of(flags.gradient_bytes, "gradient-bytes", ("4", "2"))),
         attention=find_attention(flags.attention),
@@ -87,12 +89,21 @@ def _mlp(flags: TrainingFlags) -> Mlp:
         raise InputError(f"--sequence {flags.sequence}: is for --gpt; a stack of linear layers has rows: leave it out")
     if flags.keep_first != usual.keep_first:
         raise InputError(f"--keep-first {flags.keep_first}: is for --gpt; --gathered keep keeps all of a stack's")
-    own = {name: whole_number(value, _flag(name)) for name, value in values.items()}
+    of_pipeline = _pipeline(flags)
+    own = {name: whole_number(value, _flag(name)) for name, value in values.items() if name not in of_pipeline}
     texts = [word.strip() for word in flags.mlp.split(",")]
     if len(texts) > MOST_WIDTHS:
         raise InputError(f"--mlp has {len(texts)} widths: at most {MOST_WIDTHS} are accepted")
     widths = tuple(whole_number(word, f"--mlp {flags.mlp[:80]}: width") for word in texts)
-    return Mlp(widths, _batch(flags, "rows"), **_common(flags, max(widths)), **own)  # type: ignore[arg-type]
+    return Mlp(widths, _batch(flags, "rows"), **_common(flags, max(widths)), **own, **of_pipeline)  # type: ignore[arg-type]
+
+
+def _pipeline(flags: TrainingFlags) -> dict[str, Any]:
+    """The order of passes on a pipeline stage, as arguments of either model."""
+    return {
+        "pipeline_schedule": one_of(flags.pipeline_schedule, "pipeline-schedule", get_args(PipelineSchedule)),
+        "pipeline_limit": whole_number(flags.pipeline_limit, "--pipeline-limit") if flags.pipeline_limit else 0,
+    }
 
 
 def _batch(flags: TrainingFlags, of: str) -> int:
