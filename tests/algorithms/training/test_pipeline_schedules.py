@@ -193,10 +193,7 @@ def test_wrong_orders_are_refused(options, words):
 
 def test_a_message_driven_stage_has_a_buffer_for_each_microbatch_that_its_limit_allows():
     def activations(limit):
-        schedule = schedule_of(
-            gpt(batch=16, pipeline_schedule=DRIVEN, pipeline_limit=limit), Grid(pipeline=2), Scheme4D()
-        )
-        copies = dict(schedule.tensors["X"].copies)
-        return copies["microbatch"]
+        problem = gpt(batch=16, pipeline_schedule=DRIVEN, pipeline_limit=limit)
+        return dict(schedule_of(problem, Grid(pipeline=2)).tensors["X"].copies)["microbatch"]
 
     assert [activations(limit) for limit in (1, 3, 8, 20)] == [1, 3, 8, 8]
