@@ -23,6 +23,13 @@ Storage = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
+class Undecided(Generic[Token]):
+    """The next op of a program is known once any of these ops has ended (`driven_passes.py`)."""
+
+    tokens: Sequence[Token]
+
+
+@dataclass(frozen=True, slots=True)
 class _OpStorages:
     """The tensors that an op reads and writes on one rank; a view is replaced by the tensor that owns its buffer.
 

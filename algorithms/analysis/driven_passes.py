@@ -11,24 +11,17 @@ collectives that begin each pass (`Stages.interleaved`).
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol
 
+from quadrille.algorithms.analysis.dependencies import Token, Undecided
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import AllReduce, Communication, Op, Receive
 from quadrille.algorithms.schedule.parts import Coordinates
-from quadrille.algorithms.schedule.pass_rules import PassKind, StageState, next_pass
-from quadrille.algorithms.schedule.program import DrivenPasses, Pass, Repeat, is_concurrent, walk
+from quadrille.algorithms.schedule.pass_rules import StageState, next_pass
+from quadrille.algorithms.schedule.program import DrivenPasses, Pass, PassKind, Repeat, is_concurrent, walk
 
-Token = TypeVar("Token")
 KINDS: tuple[PassKind, ...] = ("B", "F")
 """Kinds of passes; of two messages that arrive at the same time, that of the first kind counts as the earlier."""
-
-
-@dataclass(frozen=True, slots=True)
-class Undecided(Generic[Token]):
-    """The next op is known once any of these ops has ended; the interpreter then continues the walk."""
-
-    tokens: Sequence[Token]
 
 
 class Agreement(Protocol):
@@ -37,11 +30,11 @@ class Agreement(Protocol):
     def decides(self, axes: Collection[Axis]) -> bool:
         """Whether this rank decides for the ranks along these axes."""
 
-    def tell(self, kind: PassKind | None) -> None:
-        """Puts the decision, or None where another rank decides, into what the following collectives exchange."""
+    def announce(self, tensor: str, kind: PassKind | None) -> None:
+        """Puts the decision, or None where another rank decides, into the tensor that the next collectives exchange."""
 
-    def told(self) -> PassKind:
-        """The decision, after the collectives."""
+    def decision(self, tensor: str) -> PassKind:
+        """The decision in the tensor, after the collectives."""
 
 
 @dataclass(slots=True)
@@ -107,10 +100,10 @@ class MessageDrivenStage(Generic[Token]):
                 yield Undecided([each.posted for each in self._next.values() if each.posted is not None])
             if not agreement:
                 return kind
-        self._agreement.tell(kind)
+        self._agreement.announce(self._tensor, kind)
         last = yield from self._enter_all(agreement)
         yield from self._wait_for(last)
-        return self._agreement.told()
+        return self._agreement.decision(self._tensor)
 
     def _enter_all(self, ops: Sequence[tuple[Op, Coordinates]]) -> Generator[Token, None, Token | None]:
         """Tokens of the ops; returns the last one for which the ops after it wait."""

@@ -22,7 +22,7 @@ from quadrille.algorithms.formats.tabular import Tabular
 from quadrille.algorithms.formats.workload import Count, Size, Workload
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.grid import AXES, Axis
-from quadrille.algorithms.schedule.pass_rules import PipelineSchedule
+from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.units import format_seconds
 
 __all__ = ["Provenance", "Record", "load_record", "provenance", "save_record"]

@@ -15,13 +15,10 @@ Clusters Using Megatron-LM", arXiv 2104.04473, section 2.2; Singh and Bhatele, "
 parallel framework for extreme-scale deep learning", IPDPS 2022.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import lru_cache
 
-PassKind = Literal["F", "B"]
-"""Forward or backward."""
-PipelineSchedule = Literal["gpipe", "1f1b", "interleaved", "message-driven"]
+from quadrille.algorithms.schedule.program import PassKind, PipelineSchedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +74,17 @@ def next_pass(schedule: PipelineSchedule, state: StageState) -> PassKind | None:
     return "B" if state.backward < state.passes else None
 
 
-def pass_order(schedule: PipelineSchedule, state: StageState) -> Iterator[PassKind]:
-    """Yields the kinds of all passes of a stage whose messages are always there.
+@lru_cache(1024)
+def pass_order(schedule: PipelineSchedule, state: StageState) -> tuple[PassKind, ...]:
+    """Returns the kinds of all passes of a stage whose messages are always there.
 
     >>> "".join(pass_order("1f1b", StageState(passes=4, warmup=1, limit=2)))
     'FFBFBFBB'
     >>> "".join(pass_order("gpipe", StageState(passes=3, warmup=3, limit=3)))
     'FFFBBB'
     """
+    order: list[PassKind] = []
     while (kind := next_pass(schedule, state)) is not None:
-        yield kind
+        order.append(kind)
         state = state.after(kind)
+    return tuple(order)

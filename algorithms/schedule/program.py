@@ -5,12 +5,16 @@ A program does not grow with the number of iterations; `walk` visits the iterati
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TypeGuard
+from typing import Literal, TypeGuard
 
 from quadrille.algorithms.schedule.expressions import IntExpression, evaluate
 from quadrille.algorithms.schedule.ops import Communication, Op, Receive
 from quadrille.algorithms.schedule.parts import Coordinates, Panel
-from quadrille.algorithms.schedule.pass_rules import PassKind, PipelineSchedule
+
+PassKind = Literal["F", "B"]
+"""Kind of a pass of a pipeline stage: forward or backward."""
+PipelineSchedule = Literal["gpipe", "1f1b", "interleaved", "message-driven"]
+"""Rules of the order of passes (`pass_rules.py`)."""
 
 
 @dataclass(frozen=True, slots=True)

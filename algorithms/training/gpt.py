@@ -18,7 +18,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.parts import Part
-from quadrille.algorithms.schedule.pass_rules import PipelineSchedule
+from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.schedule.schedule import Schedule, declare
 from quadrille.algorithms.schedule.tensors import Copies, DType, Tensor
 from quadrille.algorithms.training.adam import STEP, Adam, optimizer_tensors
@@ -178,7 +178,7 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
     """Returns the schedule of `steps` training steps."""
     parts = microbatches(problem.batch, problem.micro_batch, grid)
     check_gpt(problem, grid, scheme, parts.rows)
-    stages = stages_of(problem, grid, parts)
+    stages = pipeline_stages(problem, grid)
     plan = parameter_sharding(grid, problem.zero, problem.precision, parts.count, problem.gathered)
     step = GptStep(_model_layers(problem, scheme, stages), stages, plan, problem.steps, problem.adam)
     statistics = problem.precision.statistics
@@ -205,10 +205,10 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
     )
 
 
-def stages_of(problem: Gpt, grid: Grid, parts: Microbatches) -> Stages:
+def pipeline_stages(problem: Gpt, grid: Grid) -> Stages:
     """Returns the pipeline stages of a problem on a grid."""
-    schedule, limit = problem.pipeline_schedule, problem.pipeline_limit
-    return Stages(grid.pipeline, problem.layers, parts.count, problem.interleave, schedule, limit)
+    parts, order = microbatches(problem.batch, problem.micro_batch, grid), problem.pipeline_schedule
+    return Stages(grid.pipeline, problem.layers, parts.count, problem.interleave, order, problem.pipeline_limit)
 
 
 def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages) -> ModelLayers:

@@ -15,8 +15,7 @@ from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllReduce, Kernel
 from quadrille.algorithms.schedule.parts import Part
-from quadrille.algorithms.schedule.pass_rules import PipelineSchedule
-from quadrille.algorithms.schedule.program import Program
+from quadrille.algorithms.schedule.program import PipelineSchedule, Program
 from quadrille.algorithms.schedule.schedule import Schedule, declare
 from quadrille.algorithms.schedule.tensors import DType, Tensor
 from quadrille.algorithms.training.adam import STEP, Adam, optimizer_tensors
@@ -127,8 +126,7 @@ def mlp_schedule(problem: Mlp, grid: Grid, scheme: Scheme) -> Schedule:
     """Returns the schedule of `steps` training steps."""
     parts = microbatches(problem.rows, problem.micro_batch, grid)
     check_mlp(problem, grid, scheme, parts.rows)
-    schedule, limit = problem.pipeline_schedule, problem.pipeline_limit
-    stages = Stages(grid.pipeline, problem.layers, parts.count, schedule=schedule, limit=limit)
+    stages = pipeline_stages(problem, grid)
     plan = parameter_sharding(grid, problem.zero, problem.precision, parts.count, problem.gathered)
     layers = [scheme.linear(_linear(problem, layer)) for layer in range(problem.layers)]
     loss = _loss(problem, scheme, stages)
@@ -153,6 +151,12 @@ def mlp_schedule(problem: Mlp, grid: Grid, scheme: Scheme) -> Schedule:
         step.roles(),
         state=tuple(parameter.name for parameter in step.parameters),
     )
+
+
+def pipeline_stages(problem: Mlp, grid: Grid) -> Stages:
+    """Returns the pipeline stages of a problem on a grid."""
+    parts, order = microbatches(problem.rows, problem.micro_batch, grid), problem.pipeline_schedule
+    return Stages(grid.pipeline, problem.layers, parts.count, schedule=order, limit=problem.pipeline_limit)
 
 
 def _linear(problem: Mlp, layer: int) -> Linear:

@@ -41,8 +41,8 @@ from quadrille.algorithms.schedule.expressions import (
 from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.algorithms.schedule.ops import AllReduce, Communication, Pointwise
 from quadrille.algorithms.schedule.parts import Coordinates
-from quadrille.algorithms.schedule.pass_rules import PassKind, PipelineSchedule, StageState, pass_order
-from quadrille.algorithms.schedule.program import DrivenPasses, Pass, Program, Repeat, ops
+from quadrille.algorithms.schedule.pass_rules import StageState, pass_order
+from quadrille.algorithms.schedule.program import DrivenPasses, Pass, PassKind, PipelineSchedule, Program, Repeat, ops
 from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.layers import Layer
 from quadrille.algorithms.training.microbatches import MICROBATCH
@@ -264,10 +264,10 @@ class Stages:
         return evaluate(self.warmup, Coordinates(Grid(pipeline=self.count), {}, {"pipeline": stage}))
 
     def _name(self, letter: str, slot: int) -> str:
-        chunk, microbatch = self._of_slot(slot, backwards=letter == "B")
+        chunk, microbatch = self.of_slot(slot, backwards=letter == "B")
         return f"{letter}{microbatch}" if self.chunks == 1 else f"{letter}{microbatch}.{chunk}"
 
-    def _of_slot(self, slot: int, *, backwards: bool) -> tuple[int, int]:
+    def of_slot(self, slot: int, *, backwards: bool) -> tuple[int, int]:
         """Chunk and microbatch of a slot."""
         if self.chunks == 1:
             return 0, slot

@@ -1,31 +1,33 @@
-"""End times of the stages of a pipeline (1F1B or interleaved), from the time of each forward and backward slot.
+"""End times of the stages of a pipeline, from the time of each forward and backward slot.
 
-A slot is the forward or backward pass of one microbatch through one chunk of a stage's
-layers.  It begins when the stage is free and its input has arrived: forward, from the
-chunk before; backward, from the chunk after.  The order of slots is that of the schedules
-that are executed and simulated (`algorithms/training/pipeline.py`), so bubbles, uneven
-stages and chunks follow from the order and not from a formula.
+A slot is the forward or backward pass of one microbatch through one chunk of a stage's layers.  It begins when the
+stage is free, the rule of the pipeline's order asks for it (`algorithms/schedule/pass_rules.py`) and its input has
+arrived: forward, from the chunk before; backward, from the chunk after.  So bubbles, uneven stages and chunks follow
+from the order and not from a formula.
 
-A stage does nothing else while it sends, as in Megatron-LM and DeepSpeed, and as in the
-simulated schedule, whose messages begin when both sides are ready and whose layers have
-one receive buffer.  With the times of its slots and messages, the walk ends within 0.5 %
-of the simulated schedule, which a test shows; with few microbatches in many chunks and
-messages of a tenth of a slot, it ends up to 7 % earlier.
+A stage does nothing else while it sends, as in Megatron-LM and DeepSpeed, and as in the simulated schedule, whose
+messages begin when both sides are ready and whose layers have one receive buffer.  With the times of its slots and
+messages, the walk ends within 0.5 % of the simulated schedule, which a test shows; with few microbatches in many chunks
+and messages of a tenth of a slot, it ends up to 7 % earlier.  A message-driven stage computes while it sends.
 
-Source: Narayanan et al., SC21, section 2.2 (the order); NVIDIA Megatron-LM,
-megatron/p2p_communication.py, `_communicate` (waits for every message, then
-synchronizes the GPU); microsoft/DeepSpeed, deepspeed/runtime/pipe/schedule.py,
-`SendActivation` ("The communication is blocking").
+Source: Narayanan et al., SC21, section 2.2 (the order); NVIDIA Megatron-LM, megatron/p2p_communication.py,
+`_communicate` (waits for every message, then synchronizes the GPU); microsoft/DeepSpeed,
+deepspeed/runtime/pipe/schedule.py, `SendActivation` ("The communication is blocking").
 """
 
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 
+from quadrille.algorithms.schedule.pass_rules import next_pass, pass_order
+from quadrille.algorithms.schedule.program import PassKind
 from quadrille.algorithms.training.pipeline import Stages
 
-Slot = tuple[str, int, int]
-"""Pass (F or B), microbatch, and position of the chunk among all chunks."""
+NEVER = float("inf")
+Input = tuple[PassKind, int, int]
+"""Kind, microbatch and position of the chunk of a slot."""
+KINDS: tuple[PassKind, ...] = ("B", "F")
+"""Kinds of passes; of two inputs that arrive at the same time, that of the first kind counts as the earlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,18 @@ class SlotSeconds:
     travel: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A pass of a microbatch through a chunk of layers on a stage, from `start` to `end` [s]."""
+
+    stage: int
+    kind: PassKind
+    microbatch: int
+    chunk: int
+    start: float
+    end: float
+
+
 def stage_ends(stages: Stages, times: SlotSeconds) -> list[float]:
     """The time at which each stage ends its last slot [s].
 
@@ -56,32 +70,88 @@ def stage_ends(stages: Stages, times: SlotSeconds) -> list[float]:
     >>> stage_ends(Stages(2, 2, 3), SlotSeconds([1, 1], [2, 2]))
     [12.0, 10.0]
     """
-    parts = stages.count * stages.chunks
-    remaining_slots = [deque(_slots(stages, stage)) for stage in range(stages.count)]
-    stage_free_seconds = [0.0] * stages.count
-    arrival_seconds = {("F", microbatch, 0): 0.0 for microbatch in range(stages.microbatches)}
-    ready = deque(range(stages.count))
-    while ready:
-        stage = ready.popleft()
-        while remaining_slots[stage] and (begin := arrival_seconds.get(remaining_slots[stage][0])) is not None:
-            kind, microbatch, part = remaining_slots[stage].popleft()
-            seconds = times.forward[part] if kind == "F" else times.backward[part]
-            stage_free_seconds[stage] = max(stage_free_seconds[stage], begin) + seconds
-            next_part = part + (1 if kind == "F" else -1)
-            if next_part == parts:
-                arrival_seconds["B", microbatch, part] = stage_free_seconds[stage]
-            elif next_part >= 0:
-                stage_free_seconds[stage] += times.travel
-                arrival_seconds[kind, microbatch, next_part] = stage_free_seconds[stage]
-                ready.append(next_part % stages.count)
-    assert not any(remaining_slots), "stages wait for each other"
-    return stage_free_seconds
+    walk = _PipelineWalk(stages, times)
+    walk.run()
+    return walk.free_from
 
 
-def _slots(stages: Stages, stage: int) -> list[Slot]:
-    """The slots of a stage, with the positions of their chunks."""
-    slots = []
-    for name in stages.order(stage):
-        microbatch, _, chunk = name[1:].partition(".")
-        slots.append((name[0], int(microbatch), int(chunk or 0) * stages.count + stage))
-    return slots
+def slots_in_time(stages: Stages, times: SlotSeconds) -> list[Slot]:
+    """All slots of a pipeline, in the order in which they start; arguments as `stage_ends`.
+
+    >>> [(slot.stage, slot.kind, slot.start) for slot in slots_in_time(Stages(2, 2, 1), SlotSeconds([1, 1], [2, 2]))]
+    [(0, 'F', 0.0), (1, 'F', 1.0), (1, 'B', 2.0), (0, 'B', 4.0)]
+    """
+    walk = _PipelineWalk(stages, times)
+    walk.run()
+    return walk.slots
+
+
+class _PipelineWalk:
+    """Runs the slots of all stages in time; `free_from` and `slots` hold the results."""
+
+    def __init__(self, stages: Stages, times: SlotSeconds) -> None:
+        self._stages, self._times = stages, times
+        self._parts = stages.count * stages.chunks
+        firsts = [stages.first_state(stage) for stage in range(stages.count)]
+        self._states = firsts
+        self._orders = None if stages.driven else [pass_order(stages.schedule, first) for first in firsts]
+        self._next: list[dict[PassKind, Input]] = [
+            {kind: self._input(stage, kind, 0) for kind in KINDS} for stage in range(stages.count)
+        ]
+        self._arrivals: dict[Input, float] = {("F", microbatch, 0): 0.0 for microbatch in range(stages.microbatches)}
+        self._wakes = [(0.0, stage) for stage in range(stages.count)]
+        self._begun = [{"F": 0, "B": 0} for _ in range(stages.count)]
+        self.free_from = [0.0] * stages.count
+        self.slots: list[Slot] = []
+
+    def run(self) -> None:
+        while self._wakes:
+            now, stage = heappop(self._wakes)
+            if now >= self.free_from[stage] and (kind := self._next_kind(stage, now)) is not None:
+                self._begin(stage, kind, now)
+        assert len(self.slots) == 2 * self._stages.count * self._stages.slot_count, "stages wait for each other"
+
+    def _next_kind(self, stage: int, now: float) -> PassKind | None:
+        """The kind of the next slot of a free stage; None if its input has not arrived."""
+        next_inputs, arrivals = self._next[stage], self._arrivals
+        if self._orders is not None:
+            begun = self._begun[stage]
+            position = begun["F"] + begun["B"]
+            if position == len(self._orders[stage]):
+                return None
+            kind = self._orders[stage][position]
+            return kind if arrivals.get(next_inputs[kind], NEVER) <= now else None
+        inputs = sorted(
+            (arrival, number, kind)
+            for number, kind in enumerate(KINDS)
+            if (arrival := arrivals.get(next_inputs[kind], NEVER)) <= now
+        )
+        state = replace(self._states[stage], arrived=tuple(kind for _, _, kind in inputs))
+        return next_pass(self._stages.schedule, state)
+
+    def _begin(self, stage: int, kind: PassKind, now: float) -> None:
+        stages, times = self._stages, self._times
+        _, microbatch, part = self._next[stage][kind]
+        begun = self._begun[stage]
+        begun[kind] += 1
+        self._next[stage][kind] = self._input(stage, kind, begun[kind])
+        if stages.driven:
+            self._states[stage] = self._states[stage].after(kind)
+        end = now + (times.forward[part] if kind == "F" else times.backward[part])
+        self.slots.append(Slot(stage, kind, microbatch, part // stages.count, now, end))
+        next_part = part + (1 if kind == "F" else -1)
+        free = end
+        if next_part == self._parts:
+            self._arrivals["B", microbatch, part] = -NEVER  # needs no message, so it comes before all that do
+        elif next_part >= 0:
+            arrival = end + times.travel
+            self._arrivals[kind, microbatch, next_part] = arrival
+            heappush(self._wakes, (arrival, next_part % stages.count))
+            free = end if stages.driven else arrival
+        self.free_from[stage] = free
+        heappush(self._wakes, (free, stage))
+
+    def _input(self, stage: int, kind: PassKind, slot: int) -> Input:
+        """Kind, microbatch and position of the chunk of a slot of a stage."""
+        chunk, microbatch = self._stages.of_slot(slot, backwards=kind == "B")
+        return kind, microbatch, chunk * self._stages.count + stage

@@ -17,7 +17,6 @@ from quadrille.experiments.predict.closed_form import ClosedFormModel
 from quadrille.experiments.predict.layer_extrapolation import FEW_LAYERS, extrapolated
 from quadrille.experiments.predict.step_parts import (
     loops_by_op,
-    pipeline_stages,
     sample_experiment,
     stage_message_count,
     step_parts,
@@ -44,7 +43,7 @@ def closed_form_step(experiment: TrainingExperiment, closed_form_model: ClosedFo
         )
         for moves in (False, True)
     )
-    stages, hop = pipeline_stages(experiment), _stage_message_seconds(experiment, closed_form_model)
+    stages, hop = experiment.stages, _stage_message_seconds(experiment, closed_form_model)
     seconds = (local_parts + communication_parts).step(stages, hop) + _table_gradient_seconds(
         experiment, schedule, closed_form_model
     )
@@ -64,7 +63,7 @@ def _stage_message_seconds(experiment: TrainingExperiment, closed_form_model: Cl
     if grid.pipeline == 1:
         return 0.0
     assert isinstance(problem, Gpt)
-    elements = problem.tokens // pipeline_stages(experiment).microbatches * problem.hidden
+    elements = problem.tokens // experiment.stages.microbatches * problem.hidden
     for axis in (*stream.rows, *stream.finer, stream.columns):
         elements = -(-elements // grid.length(axis))
     size = elements * ITEM_BYTES[problem.dtype]
@@ -102,7 +101,7 @@ def sampled_step(
     simulated = simulated_ops(sampled, machine, granularity)
     loops, stages, hop = (
         loops_by_op(simulated.schedule),
-        pipeline_stages(experiment),
+        experiment.stages,
         _stage_message_seconds(experiment, closed_form_model),
     )
 
@@ -141,7 +140,7 @@ def sampled_step(
             mean_stage_seconds({name: simulated.contention.get(name, 0.0) for name in communication_parts}), seconds
         ),
         exposed_seconds_by_axis=exposed_by_axis | ({"pipeline": message_seconds} if message_seconds else {}),
-        layers=pipeline_stages(sampled).layers,
+        layers=sampled.stages.layers,
         bounded=simulated.bounded,
         even=simulated.even,
     )

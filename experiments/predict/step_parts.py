@@ -21,7 +21,7 @@ from quadrille.algorithms.schedule.parts import cut
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.gpt import Gpt
-from quadrille.algorithms.training.microbatches import MICROBATCH, microbatches
+from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.transformer import LAYER
 from quadrille.experiments.predict.layer_extrapolation import single_layer_count
@@ -120,17 +120,9 @@ def stage_message_count(stages: Stages) -> float:
     return 2 * stages.microbatches * (stages.count * stages.chunks - 1) / stages.count
 
 
-def pipeline_stages(experiment: TrainingExperiment) -> Stages:
-    """The layers, microbatches, chunks and pipeline stages of a step of the experiment."""
-    problem, grid = experiment.problem, experiment.grid
-    assert isinstance(problem, Gpt)
-    parts = microbatches(problem.batch, problem.micro_batch, grid)
-    return Stages(grid.pipeline, problem.layers, parts.count, problem.interleave)
-
-
 def sample_experiment(experiment: TrainingExperiment) -> TrainingExperiment:
     """A sample of the experiment: few layers and microbatches on the ranks of one stage, without the pipeline."""
-    problem, stages = experiment.problem, pipeline_stages(experiment)
+    problem, stages = experiment.problem, experiment.stages
     assert isinstance(problem, Gpt)
     layers = min(stages.layers, single_layer_count(experiment.execution))
     alone = stages.microbatches == stages.count == 1
@@ -172,7 +164,7 @@ def step_parts(each: Iterable[tuple[Loops, float]], sampled: TrainingExperiment)
     totals = dict.fromkeys((NEITHER, OF_LAYERS, OF_MICROBATCHES, OF_BOTH), 0.0)
     for loops, seconds in each:
         totals[loops] += seconds
-    stages, problem = pipeline_stages(sampled), sampled.problem
+    stages, problem = sampled.stages, sampled.problem
     assert isinstance(problem, Gpt)
     forward = 1 / 4 if problem.recompute == "full" else 1 / 3
     layer = totals[OF_LAYERS] / stages.layers

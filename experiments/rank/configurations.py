@@ -18,7 +18,6 @@ from quadrille.algorithms.training.gpt import Gpt, check_gpt
 from quadrille.algorithms.training.recompute import Recompute
 from quadrille.algorithms.training.scheme import Scheme
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
-from quadrille.experiments.predict.step_parts import pipeline_stages
 from quadrille.experiments.rank.candidate_grids import GridLimits
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.sweep.best_grid import GRID_FORMS, MOST_NODES_OF_X_AND_Y
@@ -177,7 +176,7 @@ def _check_configuration(experiment: TrainingExperiment) -> None:
     """
     problem, grid = experiment.problem, experiment.grid
     assert isinstance(problem, Gpt)
-    stages = pipeline_stages(experiment)
+    stages = experiment.stages
     check_gpt(problem, grid, experiment.scheme, problem.batch // stages.microbatches)
     if grid.y > problem.hidden or grid.x > problem.vocabulary:
         raise InputError(

@@ -16,7 +16,6 @@ from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.model_shapes import ModelShape
-from quadrille.experiments.predict.step_parts import pipeline_stages
 from quadrille.experiments.workloads.training import TrainingExperiment
 
 MASTER_AND_MOMENTS = 12
@@ -51,7 +50,7 @@ def estimated_seconds(
     bandwidths : bandwidth of the rings of each axis [B/s]
     peak_flops_per_second : peak rate of a GPU [flop/s]; None if unknown, which leaves out the products
     """
-    problem, grid, stages = experiment.problem, experiment.grid, pipeline_stages(experiment)
+    problem, grid, stages = experiment.problem, experiment.grid, experiment.stages
     assert isinstance(problem, Gpt)
     block = block_seconds(
         problem.batch * shape.sequence / grid.data,

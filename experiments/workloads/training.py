@@ -15,8 +15,11 @@ from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.training.flops import StepFlops, step_flops
 from quadrille.algorithms.training.gemm_layouts import tune_layouts
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
+from quadrille.algorithms.training.gpt import pipeline_stages as gpt_stages
 from quadrille.algorithms.training.mlp import Mlp, mlp_schedule
+from quadrille.algorithms.training.mlp import pipeline_stages as mlp_stages
 from quadrille.algorithms.training.model_shapes import ModelShape
+from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.scheme import Scheme
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.algorithms.training.weight_caching import cache_weights
@@ -97,6 +100,15 @@ class TrainingExperiment:
     @property
     def passes(self) -> Literal["training"]:
         return "training"
+
+    @property
+    def stages(self) -> Stages:
+        """The pipeline stages, and the order of their passes over the microbatches."""
+        match self.problem:
+            case Gpt() as gpt:
+                return gpt_stages(gpt, self.grid)
+            case Mlp() as mlp:
+                return mlp_stages(mlp, self.grid)
 
     @property
     def workload(self) -> Workload:

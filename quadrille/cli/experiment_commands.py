@@ -200,7 +200,7 @@ def asked_granularity(values: dict[str, Any]) -> "AskedGranularity":
 @app.command()
 @with_flags(FROM_FILE, FROM_RECORD, GPU_COUNT, EXPERIMENT, TRAINING)
 def schedule(context: click.Context, **values: Any) -> None:
-    """Print a schedule: its tensors, then its lanes and ops."""
+    """Print a schedule: its tensors, then its lanes and ops; of a pipeline also the passes of each stage in time."""
     from quadrille.algorithms.errors import InputError
     from quadrille.cli.parsing.experiment import experiment_of
 
@@ -208,6 +208,12 @@ def schedule(context: click.Context, **values: Any) -> None:
     if experiment.execution.any_order:
         raise InputError("order 'auto': run and simulate find it for a --machine; name the axes, such as z,y,x,data")
     print(experiment.schedule())
+    if experiment.grid.pipeline > 1:
+        from quadrille.experiments.predict.pipeline_grid import pipeline_grid
+        from quadrille.experiments.workloads.training import TrainingExperiment
+
+        assert isinstance(experiment, TrainingExperiment), "only training steps have a pipeline"
+        print("", *pipeline_grid(experiment.stages), sep="\n")
 
 
 @app.command()

@@ -22,7 +22,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-from quadrille.algorithms.analysis.driven_passes import Undecided
+from quadrille.algorithms.analysis.dependencies import Undecided
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Barrier, Communication, Compute, lane
@@ -36,7 +36,6 @@ from quadrille.runtime.execution.buffers import Buffers
 from quadrille.runtime.execution.execution_results import Execution, RankResult, mean_by_name
 from quadrille.runtime.execution.lanes import LaneScheduler, OpTask
 from quadrille.runtime.execution.op_executor import OpExecutor
-from quadrille.runtime.execution.pass_agreement import PassAgreement
 from quadrille.runtime.execution.progress_thread import ProgressThread
 from quadrille.runtime.execution.unrolled_program import UnrolledProgram
 from quadrille.runtime.host.progress_reports import CollectiveWork, ProgressReporter, reporting
@@ -134,7 +133,6 @@ class RankExecutor:
         self._op_executor = OpExecutor(schedule, choices, library, self._buffers)
         self._lanes = LaneScheduler(self._groups, self._op_executor, carrier.now, reporter)
         self._program = UnrolledProgram(schedule, self._coordinates)
-        self._agreement = PassAgreement(self._buffers, self._coordinates)
         self._thread: ProgressThread | None = None
 
     def _communicators(self) -> dict[str, Communicator]:
@@ -224,7 +222,7 @@ class RankExecutor:
         def end(position: int) -> float | None:
             return tasks[position].end if tasks[position].ended else None
 
-        for entry in self._program.entries(end, self._agreement):
+        for entry in self._program.entries(end, self._buffers):
             if isinstance(entry, Undecided):
                 yield from self._wait_for_any([tasks[position] for position in entry.tokens])
                 continue

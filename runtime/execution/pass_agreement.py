@@ -6,8 +6,7 @@ import numpy as np
 
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.parts import Coordinates
-from quadrille.algorithms.schedule.pass_rules import PassKind
-from quadrille.algorithms.training.pipeline import DECISION
+from quadrille.algorithms.schedule.program import PassKind
 from quadrille.runtime.execution.buffers import Buffers
 
 NUMBER_OF: dict[PassKind, int] = {"F": 1, "B": 2}
@@ -30,12 +29,12 @@ class PassAgreement:
         """Whether this rank decides for the ranks along these axes: the first of them does."""
         return all(self._coordinates.along[axis] == 0 for axis in axes)
 
-    def tell(self, kind: PassKind | None) -> None:
+    def announce(self, tensor: str, kind: PassKind | None) -> None:
         """Write the decision into the tensor, or 0 where another rank decides."""
         number = 0 if kind is None else NUMBER_OF[kind]
-        self._buffers.load(DECISION, self._coordinates, np.array([number], dtype=np.int32))
+        self._buffers.load(tensor, self._coordinates, np.array([number], dtype=np.int32))
 
-    def told(self) -> PassKind:
+    def decision(self, tensor: str) -> PassKind:
         """The decision in the tensor."""
-        number = int(np.asarray(self._buffers.result(DECISION, self._coordinates)).reshape(-1)[0])
+        number = int(np.asarray(self._buffers.result(tensor, self._coordinates)).reshape(-1)[0])
         return next(kind for kind, value in NUMBER_OF.items() if value == number)

@@ -6,13 +6,16 @@ Where messages decide the order of a pipeline stage's passes, the order is known
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from quadrille.algorithms.analysis.dependencies import Dependencies
-from quadrille.algorithms.analysis.driven_passes import Agreement, MessageDrivenStage, Undecided
+from quadrille.algorithms.analysis.dependencies import Dependencies, Undecided
 from quadrille.algorithms.schedule.ops import Op, lane
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import DrivenPasses, is_driven, walk, walk_around_passes
 from quadrille.algorithms.schedule.schedule import Schedule
+
+if TYPE_CHECKING:
+    from quadrille.runtime.execution.buffers import Buffers
 
 MAX_CACHED_ENTRIES = 20_000
 """The most entries that are cached between repeats; a longer program is unrolled again in every repeat."""
@@ -55,17 +58,17 @@ class UnrolledProgram:
         self._cached_entries: list[ProgramEntry] | None = None
 
     def entries(
-        self, end: Callable[[int], float | None], agreement: Agreement
+        self, end: Callable[[int], float | None], buffers: "Buffers"
     ) -> Iterable[ProgramEntry | Undecided[int]]:
         """All entries in program order; `Undecided` where the next one depends on which of some entries ends first.
 
         Parameters
         ----------
         end : the time at which the entry at a position ended; None if it has not ended
-        agreement : what the rank exchanges with ranks that must run the same pass
+        buffers : blocks of the rank's tensors, in which ranks agree on the next pass
         """
         if is_driven(self._schedule.program(self._coordinates)):
-            return self._unroll(end, agreement)
+            return self._unroll(end, buffers)
         if self._cached_entries is None:
             beginning = list(islice(self._static_entries(), MAX_CACHED_ENTRIES + 1))
             self._cached_entries = beginning if len(beginning) <= MAX_CACHED_ENTRIES else []
@@ -77,8 +80,12 @@ class UnrolledProgram:
             yield numbering.enter(op, coordinates)
 
     def _unroll(
-        self, end: Callable[[int], float | None], agreement: Agreement
+        self, end: Callable[[int], float | None], buffers: "Buffers"
     ) -> Iterator[ProgramEntry | Undecided[int]]:
+        from quadrille.algorithms.analysis.driven_passes import MessageDrivenStage
+        from quadrille.runtime.execution.pass_agreement import PassAgreement
+
+        agreement = PassAgreement(buffers, self._coordinates)
         program = self._schedule.program(self._coordinates)
         numbering = _Numbering(self._schedule)
 

@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING
 
 import simpy
 
-from quadrille.algorithms.analysis.dependencies import Dependencies
-from quadrille.algorithms.analysis.driven_passes import MessageDrivenStage, Undecided
+from quadrille.algorithms.analysis.dependencies import Dependencies, Undecided
 from quadrille.algorithms.analysis.op_plans import OpPlans
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import Deadlock
 from quadrille.algorithms.schedule.ops import Communication, Op, lane
 from quadrille.algorithms.schedule.parts import Coordinates
-from quadrille.algorithms.schedule.pass_rules import PassKind
-from quadrille.algorithms.schedule.program import DrivenPasses
+from quadrille.algorithms.schedule.program import DrivenPasses, PassKind
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.algorithms.timelines.spans import COMPUTE, Span
 from quadrille.simulator.engine.engine import FlowEngine
@@ -31,7 +29,6 @@ from quadrille.simulator.loops.skipped_iterations import Iteration
 from quadrille.simulator.machine.library_collectives import LibraryTimes
 from quadrille.simulator.ranks.local_work import LocalWork
 from quadrille.simulator.ranks.op_programs import BlockedRank, OpPrograms
-from quadrille.simulator.ranks.pass_agreement import SimulatedAgreement
 from quadrille.simulator.ranks.simulated_ranks import SimulatedRanks
 from quadrille.simulator.ranks.tasks import LOOKAHEAD, LaneTask, Process, ProgramFeed
 from quadrille.simulator.ranks.time_breakdown import OpInstance, TimeBreakdown
@@ -41,6 +38,7 @@ from quadrille.topologies.machines.machine import Machine
 if TYPE_CHECKING:
     from quadrille.simulator.ranks.eager_protocol import SendQueues
     from quadrille.simulator.ranks.oversubscribed_cores import OversubscribedCores
+    from quadrille.simulator.ranks.pass_agreement import SimulatedAgreement
 
 OP_WALL_SECONDS = 8e-5
 """Approximate wall time to simulate one op of a rank, on two cores of 2026 [s]."""
@@ -115,6 +113,7 @@ class LaneSimulation:
         self._names = list(dict.fromkeys([COMPUTE, *(lane(op) for op in all_ops(inputs.schedule))]))
         self._open: dict[tuple[int, str], LaneTask] = {}
         self._decisions: dict[int, list[PassKind]] = defaultdict(list)  # by the rank that decided
+        self._agreements: dict[int, SimulatedAgreement] = {}  # by rank
         self.spans: list[Span] = []
         self.breakdowns: dict[OpInstance, TimeBreakdown] = {}
         self.iterations: dict[OpInstance, Iteration] = {}
@@ -173,7 +172,6 @@ class LaneSimulation:
         rank_coordinates = self._schedule.coordinates(rank)
         dependencies: Dependencies[LaneTask] = Dependencies(self._schedule)
         counts: dict[str, int] = defaultdict(int)
-        agreement = SimulatedAgreement(self._decisions, self._ranks, rank)
 
         def enter(op: Op, coordinates: Coordinates, iteration: Iteration | None = None) -> LaneTask:
             task = LaneTask(op, coordinates, counts[op.name], iteration)
@@ -185,9 +183,17 @@ class LaneSimulation:
             self._schedule.program(rank_coordinates), rank_coordinates
         ):
             if isinstance(op, DrivenPasses):
-                yield from MessageDrivenStage(op, coordinates, enter, _end_of, agreement).walk()
+                from quadrille.algorithms.analysis.driven_passes import MessageDrivenStage
+
+                yield from MessageDrivenStage(op, coordinates, enter, _end_of, self._agreement(rank)).walk()
             else:
                 yield enter(op, coordinates, iteration)
+
+    def _agreement(self, rank: int) -> "SimulatedAgreement":
+        """What a rank learns about the next pass; one for all steps."""
+        from quadrille.simulator.ranks.pass_agreement import SimulatedAgreement
+
+        return self._agreements.setdefault(rank, SimulatedAgreement(self._decisions, self._ranks, rank))
 
     def _lane(self, rank: int, name: str, feed: ProgramFeed) -> Process:
         """Run tasks in program order; a task starts when its needs have ended and it has been issued."""

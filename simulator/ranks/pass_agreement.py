@@ -3,7 +3,7 @@
 from collections.abc import Collection, MutableMapping
 
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.schedule.pass_rules import PassKind
+from quadrille.algorithms.schedule.program import PassKind
 from quadrille.simulator.ranks.simulated_ranks import SimulatedRanks
 
 
@@ -20,7 +20,7 @@ class SimulatedAgreement:
     def __init__(self, decisions: MutableMapping[int, list[PassKind]], ranks: SimulatedRanks, rank: int) -> None:
         self._decisions, self._ranks, self._rank = decisions, ranks, rank
         self._decider = rank
-        self._told = 0
+        self._taken = 0
 
     def decides(self, axes: Collection[Axis]) -> bool:
         """Whether this rank decides for the ranks along these axes: the first of them does, or its stand-in."""
@@ -30,12 +30,12 @@ class SimulatedAgreement:
         self._decider = self._ranks.stands_for(decider)
         return self._decider == self._rank
 
-    def tell(self, kind: PassKind | None) -> None:
+    def announce(self, tensor: str, kind: PassKind | None) -> None:
         """Add the decision to those of the rank."""
         if kind is not None:
             self._decisions[self._rank].append(kind)
 
-    def told(self) -> PassKind:
+    def decision(self, tensor: str) -> PassKind:
         """The next decision of the rank that decides; the messages after it have arrived."""
-        self._told += 1
-        return self._decisions[self._decider][self._told - 1]
+        self._taken += 1
+        return self._decisions[self._decider][self._taken - 1]

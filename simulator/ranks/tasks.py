@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import simpy
 
-from quadrille.algorithms.analysis.driven_passes import Undecided
+from quadrille.algorithms.analysis.dependencies import Undecided
 from quadrille.algorithms.schedule.ops import Op, lane
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.simulator.loops.skipped_iterations import Iteration

@@ -7,7 +7,7 @@ from typing import Any, get_args
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import parse_grid
-from quadrille.algorithms.schedule.pass_rules import PipelineSchedule
+from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.schedule.short_names import find_dtype
 from quadrille.algorithms.training.adam import Adam, default_rate
 from quadrille.algorithms.training.gpt import Gpt, gpt_from_shape

@@ -1,0 +1,55 @@
+"""A pipeline's passes as a grid of stages and time slots, as text."""
+
+from quadrille.algorithms.training.pipeline import Stages
+from quadrille.experiments.predict.pipeline_slots import Slot, SlotSeconds, slots_in_time
+
+FORWARD_SLOTS, BACKWARD_SLOTS = 1, 2
+"""Lengths of passes in the grid: a backward pass computes twice as much."""
+LONGEST = 120
+"""Largest length of a line."""
+IDLE, GOES_ON = ".", "-"
+
+
+def pipeline_grid(stages: Stages) -> list[str]:
+    r"""The passes of all stages in time, a line for each stage, and the share of idle slots (bubbles).
+
+    >>> print("\n".join(pipeline_grid(Stages(2, layers=2, microbatches=3))))
+    pipeline: 1f1b, 2 stages, 3 microbatches; a backward pass (B) takes 2 slots, 25 % of the slots are idle (.)
+    stage 0  F0 F1 .  .  B0 -- F2 B1 -- .  B2 --
+    stage 1  .  F0 B0 -- F1 B1 -- F2 B2 -- .  .
+
+    Parameters
+    ----------
+    stages : stages, chunks and microbatches; passes of one kind take equally long, and messages take no time
+    """
+    parts = stages.count * stages.chunks
+    slots = slots_in_time(stages, SlotSeconds([FORWARD_SLOTS] * parts, [BACKWARD_SLOTS] * parts))
+    length = int(max(slot.end for slot in slots))
+    idle = 1 - sum(slot.end - slot.start for slot in slots) / (stages.count * length)
+    rule = "interleaved" if stages.chunks > 1 else stages.schedule
+    chunks = f", {stages.chunks} chunks of layers each" if stages.chunks > 1 else ""
+    title = (
+        f"pipeline: {rule}, {stages.count} stages{chunks}, {stages.microbatches} microbatches; "
+        f"a backward pass (B) takes {BACKWARD_SLOTS} slots, {100 * idle:.3g} % of the slots are idle ({IDLE})"
+    )
+    return [title, *_lines(stages, slots, length)]
+
+
+def _lines(stages: Stages, slots: list[Slot], length: int) -> list[str]:
+    width = max(len(_name(stages, slot)) for slot in slots)
+    title = max(len(f"stage {stage}") for stage in range(stages.count))
+    shown = min(length, (LONGEST - title - 2) // (width + 1))
+    cells = [[IDLE] * length for _ in range(stages.count)]
+    for slot in slots:
+        start, end = int(slot.start), int(slot.end)
+        cells[slot.stage][start:end] = [_name(stages, slot), *[GOES_ON * width] * (end - start - 1)]
+    lines = [
+        f"{f'stage {stage}':{title}}  " + " ".join(f"{cell:{width}}" for cell in row[:shown]).rstrip()
+        for stage, row in enumerate(cells)
+    ]
+    return lines if shown == length else [*lines, f"and {length - shown} more slots"]
+
+
+def _name(stages: Stages, slot: Slot) -> str:
+    chunk = f".{slot.chunk}" if stages.chunks > 1 else ""
+    return f"{slot.kind}{slot.microbatch}{chunk}"
