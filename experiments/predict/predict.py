@@ -278,7 +278,7 @@ def _bound_remark(record: Record, *, named: bool) -> list[str]:
         or simulation_entry.bound_low_seconds is None
         or simulation_entry.bound_high_seconds is None
     ):
-        return []
+        return _rings_remark(record)
     low, high = format_seconds(simulation_entry.bound_low_seconds), format_seconds(simulation_entry.bound_high_seconds)
     if record.options.collectives.startswith("nccl"):
         if low == high and not named:
@@ -292,6 +292,16 @@ def _bound_remark(record: Record, *, named: bool) -> list[str]:
     return [
         f"collective granularity: {record.ranks} ranks are not simulated one by one{reason}; the exact time lies "
         f"between {low} and {high}; --granularity exact simulates it"
+    ]
+
+
+def _rings_remark(record: Record) -> list[str]:
+    """What stands for NCCL's collectives in a prediction of a message-driven pipeline."""
+    if record.options.pipeline_schedule != "message-driven" or not record.options.collectives.startswith("nccl"):
+        return []
+    return [
+        "collectives: rings of single ranks stand for NCCL's, whose model knows one order of passes, and messages "
+        "decide the order of a message-driven pipeline"
     ]
 
 
