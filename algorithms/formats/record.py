@@ -75,6 +75,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     interleave : chunks of layers of a pipeline stage
     pipeline_schedule : rule of the order of passes on a pipeline stage
     pipeline_limit : largest number of microbatches in flight on a message-driven stage; 0 for the number of stages
+    stages : layers of each pipeline stage
     attention : fused attention, or unfused attention, which writes its weights to memory
     recompute : activation recomputation
     gradient_bytes : bytes of an accumulated gradient element, in a 16-bit dtype
@@ -97,6 +98,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     interleave: Size | UnsetType = UNSET
     pipeline_schedule: PipelineSchedule | UnsetType = UNSET
     pipeline_limit: Count | UnsetType = UNSET
+    stages: tuple[Size, ...] | UnsetType = UNSET
     attention: Variant | UnsetType = UNSET
     recompute: Literal["none", "selective", "full"] | UnsetType = UNSET
     gradient_bytes: Size | UnsetType = UNSET

@@ -57,6 +57,7 @@ class Gpt:
     interleave : layer chunks of every pipeline stage (virtual pipeline size)
     pipeline_schedule : rule of the order of passes on a pipeline stage (`pass_rules.py`)
     pipeline_limit : microbatches that a message-driven stage may have in flight; 0 for the number of stages
+    stages : layers of each pipeline stage; empty for as even as possible
     zero : ZeRO stage 0 to 3 over data (`zero.py`)
     gradient_bytes : bytes of an accumulated gradient element in 16-bit dtypes
     attention : fused attention, or unfused attention, which writes its weights to memory (`recompute.py`)
@@ -79,6 +80,7 @@ class Gpt:
     interleave: int = 1
     pipeline_schedule: PipelineSchedule = "1f1b"
     pipeline_limit: int = 0
+    stages: tuple[int, ...] = ()
     zero: int = 0
     gradient_bytes: int = 4
     attention: Attention = "fused"
@@ -208,7 +210,8 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
 def pipeline_stages(problem: Gpt, grid: Grid) -> Stages:
     """Returns the pipeline stages of a problem on a grid."""
     parts, order = microbatches(problem.batch, problem.micro_batch, grid), problem.pipeline_schedule
-    return Stages(grid.pipeline, problem.layers, parts.count, problem.interleave, order, problem.pipeline_limit)
+    chunks, limit = problem.interleave, problem.pipeline_limit
+    return Stages(grid.pipeline, problem.layers, parts.count, chunks, order, limit, problem.stages)
 
 
 def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages) -> ModelLayers:

@@ -43,6 +43,7 @@ class Mlp:
     micro_batch : rows of a microbatch on each coordinate along data and z; None for one microbatch
     pipeline_schedule : rule of the order of passes on a pipeline stage (`pass_rules.py`)
     pipeline_limit : microbatches that a message-driven stage may have in flight; 0 for the number of stages
+    stages : layers of each pipeline stage; empty for as even as possible
     zero : ZeRO stage 0 to 3 over data (`zero.py`)
     gradient_bytes : bytes of an accumulated gradient element in 16-bit dtypes
 
@@ -59,6 +60,7 @@ class Mlp:
     micro_batch: int | None = None
     pipeline_schedule: PipelineSchedule = "1f1b"
     pipeline_limit: int = 0
+    stages: tuple[int, ...] = ()
     zero: int = 0
     gradient_bytes: int = 4
 
@@ -156,7 +158,9 @@ def mlp_schedule(problem: Mlp, grid: Grid, scheme: Scheme) -> Schedule:
 def pipeline_stages(problem: Mlp, grid: Grid) -> Stages:
     """Returns the pipeline stages of a problem on a grid."""
     parts, order = microbatches(problem.rows, problem.micro_batch, grid), problem.pipeline_schedule
-    return Stages(grid.pipeline, problem.layers, parts.count, schedule=order, limit=problem.pipeline_limit)
+    return Stages(
+        grid.pipeline, problem.layers, parts.count, schedule=order, limit=problem.pipeline_limit, sizes=problem.stages
+    )
 
 
 def _linear(problem: Mlp, layer: int) -> Linear:

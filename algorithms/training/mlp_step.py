@@ -4,9 +4,9 @@ A stage sends the activation H after its last product, and receives the gradient
 """
 
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from quadrille.algorithms.schedule.ops import Kernel, Op, Receive, Send, reads, writes
-from quadrille.algorithms.schedule.parts import cut
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.program import ops as ops_of
 from quadrille.algorithms.schedule.schedule import Role
@@ -40,7 +40,8 @@ class MlpStep:
 
     def __init__(self, layers: list[Layer], loss: Layer, stages: Stages, steps: Steps) -> None:
         self._stages, self._steps = stages, steps
-        self._spans = [StageLayers(stage, *cut(len(layers), stages.count, stage)) for stage in range(stages.count)]
+        ends = tuple(accumulate(stages.part_sizes, initial=0))
+        self._spans = [StageLayers(stage, *ends[stage : stage + 2]) for stage in range(stages.count)]
         placed = [
             on_stages(layer, (span.stage,)) if steps.piped else layer
             for span in self._spans

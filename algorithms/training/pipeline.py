@@ -22,6 +22,7 @@ Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU 
 """
 
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.expressions import (
@@ -40,7 +41,7 @@ from quadrille.algorithms.schedule.expressions import (
 )
 from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.algorithms.schedule.ops import AllReduce, Communication, Pointwise
-from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.algorithms.schedule.parts import Coordinates, cut
 from quadrille.algorithms.schedule.pass_rules import StageState, pass_order
 from quadrille.algorithms.schedule.program import DrivenPasses, Pass, PassKind, PipelineSchedule, Program, Repeat, ops
 from quadrille.algorithms.schedule.tensors import Copies, Tensor
@@ -73,6 +74,7 @@ class Stages:
     chunks : chunks of layers of a stage, interleaved with those of other stages
     schedule : rule of the order of passes
     limit : microbatches that a message-driven stage may have in flight; 0 for the number of stages
+    sizes : layers of each stage; chunk after chunk if there are several; empty for as even as possible
 
     >>> Stages(2, 4, 3).order(0)
     ['F0', 'F1', 'B0', 'F2', 'B1', 'B2']
@@ -88,6 +90,7 @@ class Stages:
     chunks: int = 1
     schedule: PipelineSchedule = "1f1b"
     limit: int = 0
+    sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         self._check_order()
@@ -104,7 +107,12 @@ class Stages:
                 f"interleave {self.chunks}: chunks are interleaved in a pipeline, and the grid has one stage; "
                 "give pipeline=2 or more, or interleave 1"
             )
-        if self.chunks > 1 and self.layers % parts:
+        if self.sizes and (len(self.sizes) != parts or sum(self.sizes) != self.layers or min(self.sizes) < 1):
+            raise InputError(
+                f"stages {','.join(map(str, self.sizes))}: {parts} numbers from 1 that add up to {self.layers} layers "
+                "are accepted"
+            )
+        if self.chunks > 1 and self.layers % parts and not self.sizes:
             raise InputError(
                 f"interleave {self.chunks}: layers = {self.layers} must be a multiple of "
                 f"pipeline={self.count} times {self.chunks}"
@@ -140,6 +148,18 @@ class Stages:
         return self.microbatches * self.chunks
 
     @property
+    def part_sizes(self) -> tuple[int, ...]:
+        """Number of layers of each chunk among all chunks, in the order of the layers."""
+        parts = self.count * self.chunks
+        even = (cut(self.layers, parts, part) for part in range(parts))
+        return self.sizes or tuple(stop - start for start, stop in even)
+
+    @property
+    def most_layers(self) -> int:
+        """Largest number of layers of a stage."""
+        return max(sum(self.part_sizes[stage :: self.count]) for stage in range(self.count))
+
+    @property
     def position(self) -> IntExpression:
         """Position of a stage's chunk among all chunks."""
         return STAGE if self.chunks == 1 else Sum(Affine(CHUNK, self.count), STAGE)
@@ -149,11 +169,15 @@ class Stages:
         """First layer of a stage, or of its chunk."""
         if self.count == 1:
             return 0
+        if self.sizes:
+            return Lookup((tuple(accumulate(self.sizes, initial=0))[:-1],), (0, self.position))
         return PartStart(self.layers, self.count * self.chunks, self.position)
 
     def length(self, plus: int = 0) -> IntExpression:
         """Number of layers of a stage, or of its chunk, plus `plus`."""
         parts = self.count * self.chunks
+        if self.sizes:
+            return Lookup((tuple(size + plus for size in self.sizes),), (0, self.position))
         if self.layers % parts == 0:
             return self.layers // parts + plus
         return PartLength(self.layers, parts, self.position, plus)

@@ -18,6 +18,7 @@ DEFAULT_OPTIONS = {
     "interleave": 1,
     "pipeline_schedule": "1f1b",
     "pipeline_limit": 0,
+    "stages": (),
     "attention": "fused",
     "recompute": "none",
     "steps": 1,

@@ -3,8 +3,8 @@
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.experiments.predict.pipeline_slots import Slot, SlotSeconds, slots_in_time
 
-FORWARD_SLOTS, BACKWARD_SLOTS = 1, 2
-"""Lengths of passes in the grid: a backward pass computes twice as much."""
+BACKWARD_SLOTS = 2
+"""Length of a backward pass, in forward passes: it computes twice as much."""
 LONGEST = 120
 """Largest length of a line."""
 IDLE, GOES_ON = ".", "-"
@@ -20,17 +20,19 @@ def pipeline_grid(stages: Stages) -> list[str]:
 
     Parameters
     ----------
-    stages : stages, chunks and microbatches; passes of one kind take equally long, and messages take no time
+    stages : stages, chunks and microbatches; passes take as long as they have layers, and messages take no time
     """
-    parts = stages.count * stages.chunks
-    slots = slots_in_time(stages, SlotSeconds([FORWARD_SLOTS] * parts, [BACKWARD_SLOTS] * parts))
+    alike = len(set(stages.part_sizes)) == 1
+    lengths = [1 if alike else size for size in stages.part_sizes]
+    slots = slots_in_time(stages, SlotSeconds(lengths, [BACKWARD_SLOTS * length for length in lengths]))
     length = int(max(slot.end for slot in slots))
     idle = 1 - sum(slot.end - slot.start for slot in slots) / (stages.count * length)
     rule = "interleaved" if stages.chunks > 1 else stages.schedule
     chunks = f", {stages.chunks} chunks of layers each" if stages.chunks > 1 else ""
     title = (
         f"pipeline: {rule}, {stages.count} stages{chunks}, {stages.microbatches} microbatches; "
-        f"a backward pass (B) takes {BACKWARD_SLOTS} slots, {100 * idle:.3g} % of the slots are idle ({IDLE})"
+        f"a backward pass (B) takes {BACKWARD_SLOTS} slots{'' if alike else ' for each layer'}, "
+        f"{100 * idle:.3g} % of the slots are idle ({IDLE})"
     )
     return [title, *_lines(stages, slots, length)]
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.schedule.parts import cut
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.gpt import Gpt
@@ -67,7 +66,7 @@ class StepParts:
         stages : stages, layers, chunks and microbatches of the pipeline
         hop : time of a message from a stage to the next [s]
         """
-        outside_seconds = self.once + self.layer * -(-stages.layers // stages.count)
+        outside_seconds = self.once + self.layer * stages.most_layers
         if stages.count == 1:
             return outside_seconds + stages.microbatches * (self.both * stages.layers + self.microbatch)
         walked_stages = replace(stages, microbatches=min(stages.microbatches, WALKED_MICROBATCHES * stages.count))
@@ -88,9 +87,7 @@ class StepParts:
 
     def _slots(self, stages: Stages, hop: float) -> SlotSeconds:
         """The times of the slots of a pipeline."""
-        parts = stages.count * stages.chunks
-        sizes = [stop - start for start, stop in (cut(stages.layers, parts, part) for part in range(parts))]
-        layers = [self.both * size for size in sizes]
+        layers = [self.both * size for size in stages.part_sizes]
         forward = [self.forward * seconds for seconds in layers]
         backward = [seconds - ahead for seconds, ahead in zip(layers, forward, strict=True)]
         forward[-1] += self.forward * self.microbatch

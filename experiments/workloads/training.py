@@ -35,7 +35,7 @@ from quadrille.experiments.workloads.training_lines import TRAINING_DEFAULTS
 if TYPE_CHECKING:
     from quadrille.experiments.workloads.run_options import RunOptions
 
-PIPELINE_FLAGS = ("pipeline_schedule", "pipeline_limit")
+PIPELINE_FLAGS = ("pipeline_schedule", "pipeline_limit", "stages")
 """Options of the order of passes on a pipeline stage, which a record holds where they are not the default."""
 PROBLEM_FLAGS = ("zero", "micro_batch", "interleave", *PIPELINE_FLAGS, "attention", "recompute", "gradient_bytes")
 """Options that only some models have; each is a field of the model and a flag."""

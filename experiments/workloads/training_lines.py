@@ -25,6 +25,7 @@ TRAINING_DEFAULTS = {
     "interleave": 1,
     "pipeline_schedule": "1f1b",
     "pipeline_limit": 0,
+    "stages": (),
     "attention": "fused",
     "recompute": "none",
     "gradient_bytes": 4,
@@ -75,7 +76,8 @@ def workload_flags(record: Record) -> list[str]:
     for name, usual in TRAINING_DEFAULTS.items():
         value = getattr(options, name)
         if value is not UNSET and value != usual:
-            words.append(f"--{name.replace('_', '-')} {value}")
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else value
+            words.append(f"--{name.replace('_', '-')} {text}")
     return words
 
 

@@ -69,6 +69,9 @@ PipelineLimit = Annotated[
     str,
     flag("--pipeline-limit", "N", "Microbatches in flight on a message-driven stage; by default the number of stages."),
 ]
+StageLayers = Annotated[
+    str, flag("--stages", "N,…", "Layers of each pipeline stage, such as 5,6,6,5; by default as even as possible.")
+]
 Attention = Annotated[
     str,
     flag(
@@ -301,6 +304,7 @@ TRAINING = flags_from(
     interleave=Interleave,
     pipeline_schedule=PipelineScheduleName,
     pipeline_limit=PipelineLimit,
+    stages=StageLayers,
     attention=Attention,
     recompute=Recompute,
     gradient_bytes=GradientBytes,

@@ -55,6 +55,7 @@ class TrainingFlags(MatmulFlags):
     interleave: str = "1"
     pipeline_schedule: str = "1f1b"
     pipeline_limit: str = ""
+    stages: str = ""
     attention: str = "fused"
     recompute: str = "none"
     gradient_bytes: str = "4"

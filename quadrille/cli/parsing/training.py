@@ -103,6 +103,9 @@ def _pipeline(flags: TrainingFlags) -> dict[str, Any]:
     return {
         "pipeline_schedule": one_of(flags.pipeline_schedule, "pipeline-schedule", get_args(PipelineSchedule)),
         "pipeline_limit": whole_number(flags.pipeline_limit, "--pipeline-limit") if flags.pipeline_limit else 0,
+        "stages": tuple(
+            whole_number(word.strip(), "--stages: layers") for word in flags.stages.split(",") if flags.stages
+        ),
     }
 
 

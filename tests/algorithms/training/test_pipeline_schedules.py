@@ -67,6 +67,25 @@ def test_every_order_equals_serial(schedule, stages, count):
     check_training(gpt(layers=5, batch=2 * count, pipeline_schedule=schedule), Grid(pipeline=stages))
 
 
+@pytest.mark.parametrize(
+    ("stages", "options"),
+    [
+        ((3, 1, 2), {}),
+        ((1, 4, 1), {"pipeline_schedule": DRIVEN}),
+        ((2, 3, 1), {"pipeline_schedule": "gpipe", "recompute": "full"}),
+        ((1, 2, 1, 2), {"interleave": 2}),
+    ],
+)
+def test_uneven_stages_equal_serial(stages, options):
+    grid = Grid(pipeline=2 if "interleave" in options else 3)
+    check_training(gpt(layers=6, batch=8, stages=stages, **options), grid)
+
+
+def test_uneven_stages_of_linear_layers_equal_serial():
+    problem = Mlp((7, 11, 5, 13, 3), 24, dtype="float64", steps=2, adam=BIG, micro_batch=2, stages=(1, 3))
+    check_training(problem, Grid(pipeline=2, y=2))
+
+
 @pytest.mark.parametrize("limit", [1, 2, 7])
 def test_every_limit_of_a_message_driven_pipeline_equals_serial(limit):
     check_training(gpt(layers=4, batch=10, pipeline_schedule=DRIVEN, pipeline_limit=limit), Grid(pipeline=4))
@@ -184,6 +203,9 @@ def test_no_other_message_travels_on_a_lane_of_posted_receives():
         ({"schedule": "gpipe", "chunks": 2}, "interleaved is accepted"),
         ({"limit": 3}, "message-driven, not for 1f1b"),
         ({"schedule": DRIVEN, "limit": -1}, "a whole number from 1"),
+        ({"sizes": (1, 2, 1)}, "2 numbers from 1 that add up to 4 layers"),
+        ({"sizes": (1, 2)}, "2 numbers from 1 that add up to 4 layers"),
+        ({"sizes": (4, 0)}, "2 numbers from 1 that add up to 4 layers"),
     ],
 )
 def test_wrong_orders_are_refused(options, words):
