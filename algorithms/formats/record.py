@@ -355,6 +355,8 @@ class Record(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     messages : how messages were sent, in runs with chunks, a progress thread or overlap
     collectives : choice for each op, with `--collectives auto`
     order_choice : choice of the order of ranks, with `--order auto`
+    pass_orders : forward (F) and backward (B) passes of each pipeline stage in the order in which they ran, where
+        messages decide the order
     """
 
     kind: Kind
@@ -397,6 +399,7 @@ class Record(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     messages: Messages | UnsetType = UNSET
     collectives: dict[str, Choice] | UnsetType = UNSET
     order_choice: Choice | UnsetType = UNSET
+    pass_orders: tuple[str, ...] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if prod(self.grid.values()) != self.ranks:

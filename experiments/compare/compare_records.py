@@ -10,6 +10,9 @@ ops by different factors.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
+
+from msgspec import UNSET
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.percentiles import Percentiles, percentiles
@@ -20,6 +23,7 @@ from quadrille.experiments.compare.comparison import (
     KindComparison,
     Noise,
     OpComparison,
+    PassOrders,
     PredictedAndMeasured,
     Times,
 )
@@ -54,8 +58,18 @@ def compare_records(predicted: Record, measured: Record) -> Comparison:
         noise=_noise(predicted, measured, seconds),
         drift=drifts,
         bytes_sent_total=PredictedAndMeasured(predicted.bytes_sent_total, measured.bytes_sent_total),
+        pass_orders=tuple(_pass_orders(predicted, measured)),
         remarks=tuple(_remarks(predicted, measured, drifts)),
     )
+
+
+def _pass_orders(predicted: Record, measured: Record) -> Iterable[PassOrders]:
+    """The orders of passes of both records, where messages decided them."""
+    if predicted.pass_orders is UNSET or measured.pass_orders is UNSET:
+        return
+    for stage, (before, after) in enumerate(zip(predicted.pass_orders, measured.pass_orders, strict=False)):
+        both = enumerate(zip_longest(before, after), 1)
+        yield PassOrders(stage, before, after, next((number for number, (first, second) in both if first != second), 0))
 
 
 def relative_error(predicted: float | None, measured: float) -> float | None:

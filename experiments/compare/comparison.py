@@ -98,6 +98,22 @@ class FileNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     measured: str
 
 
+class PassOrders(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Order of passes on a stage of a message-driven pipeline.
+
+    Parameters
+    ----------
+    stage : number of the stage
+    predicted, measured : forward (F) and backward (B) passes in the order in which they ran
+    parts_at : number of the first pass that differs, from 1; 0 if no pass does
+    """
+
+    stage: int
+    predicted: str
+    measured: str
+    parts_at: int = 0
+
+
 class Comparison(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A predicted and a measured record of one problem, side by side."""
 
@@ -110,6 +126,7 @@ class Comparison(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     noise: Noise
     drift: Drift
     bytes_sent_total: PredictedAndMeasured
+    pass_orders: tuple[PassOrders, ...] = ()
     remarks: tuple[str, ...] = ()
     provenance: Provenance | None = None
 

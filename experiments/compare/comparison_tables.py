@@ -8,6 +8,8 @@ from quadrille.experiments.compare.problem import problem_label
 from quadrille.experiments.compare.record_folders import FolderComparison
 from quadrille.experiments.output.tables import UNKNOWN, Row, milliseconds, percent, table
 
+PASSES_BEFORE, PASSES_SHOWN = 8, 32
+"""Number of passes shown before the first difference, and in all."""
 COLUMNS = ("", "predicted", "measured", "error", "drift removed", "spread")
 
 
@@ -23,6 +25,7 @@ def comparison_tables(compared: Comparison) -> list[Group]:
         table(problem_label(compared.problem), ("", *COLUMNS), total, kinds, ops, names=2),
         _attribution_table(compared),
         _noise_table(compared),
+        *([_pass_order_table(compared)] if compared.pass_orders else []),
     ]
 
 
@@ -67,6 +70,17 @@ def _times_row(name: str, times: Times) -> Row:
         percent(times.relative_error_drift_removed),
         unsigned_percent(times.spread),
     )
+
+
+def _pass_order_table(compared: Comparison) -> Group:
+    """The order of forward (F) and backward (B) passes on each stage, from a few passes before the first difference."""
+    rows = []
+    for stage in compared.pass_orders:
+        begin = max(0, stage.parts_at - PASSES_BEFORE)
+        shown = slice(begin, begin + PASSES_SHOWN)
+        orders = (f"{'…' if begin else ''}{order[shown]}" for order in (stage.predicted, stage.measured))
+        rows.append((f"stage {stage.stage}", *orders, f"pass {stage.parts_at}" if stage.parts_at else "nowhere"))
+    return table("Order of passes", ("", "predicted", "measured", "first difference"), rows)
 
 
 def _attribution_table(compared: Comparison) -> Group:

@@ -131,7 +131,9 @@ def _training_fields(
         return {}
     from quadrille.experiments.workloads.training_figures import RunTimes, training_fields
 
-    return training_fields(experiment, schedule, RunTimes(seconds, ops, machine, run.threads, run.losses))
+    timeline = median_timeline(run.timelines)
+    times = RunTimes(seconds, ops, machine, run.threads, run.losses, timeline=timeline)
+    return training_fields(experiment, schedule, times)
 
 
 def _messages_entry(message_options: MessageOptions, overlaps: Sequence[ObtainedOverlap]) -> Messages | UnsetType:

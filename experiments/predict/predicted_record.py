@@ -5,6 +5,7 @@ from typing import Any
 
 from quadrille.algorithms.analysis.volumes import volumes
 from quadrille.algorithms.formats.record import OpRecord, Provenance, Record, Reference, Simulation
+from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.experiments.predict.prepared_experiment import PreparedExperiment
 from quadrille.experiments.records.path_segments import path_segments
 from quadrille.experiments.records.record_entries import machine_entry, op_entry, volume_fields, workload_fields
@@ -64,17 +65,19 @@ def predicted_record(
         simulation=_simulation(prediction, even_within),
         reference=_reference_of_calibration(machine, experiment.grid.size, prepared.device),
         provenance=provenance,
-        **_training_fields(prepared, makespan, ops),
+        **_training_fields(prepared, makespan, ops, prediction.timeline),
     )
 
 
-def _training_fields(prepared: PreparedExperiment, seconds: float, ops: Sequence[OpRecord]) -> dict[str, Any]:
+def _training_fields(
+    prepared: PreparedExperiment, seconds: float, ops: Sequence[OpRecord], timeline: Timeline
+) -> dict[str, Any]:
     """The fields that only records of training have; empty for a matmul."""
     if isinstance(prepared.experiment, MatmulExperiment):
         return {}
     from quadrille.experiments.workloads.training_figures import RunTimes, training_fields
 
-    times = RunTimes(seconds, ops, prepared.machine, prepared.threads, device=prepared.device)
+    times = RunTimes(seconds, ops, prepared.machine, prepared.threads, device=prepared.device, timeline=timeline)
     return training_fields(prepared.experiment, prepared.schedule, times)
 
 

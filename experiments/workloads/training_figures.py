@@ -20,6 +20,7 @@ from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.schedule.program import Repeat, ops
 from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.algorithms.training.adam import STEP
 from quadrille.algorithms.training.flops import flops_per_second_per_gpu
 from quadrille.algorithms.training.memory import largest_memory
@@ -63,6 +64,7 @@ class RunTimes:
     threads : BLAS threads of a rank
     losses : loss of every step; None for a prediction
     device : device that most ranks share; None if unknown
+    timeline : timeline of the run; None if there is none
     """
 
     seconds: float
@@ -71,6 +73,7 @@ class RunTimes:
     threads: int
     losses: tuple[float, ...] | None = None
     device: FullestDevice | None = None
+    timeline: Timeline | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +181,19 @@ def training_fields(experiment: TrainingExperiment, schedule: Schedule, times: R
         "exposed_seconds_by_axis": exposed_seconds_by_axis(experiment, times.ops),
         "memory_bytes_by_kind": bytes_by_kind,
         "fits": _fits(experiment, times, sum(bytes_by_kind.values())),
+        **_orders_of_passes(experiment, schedule, times.timeline),
     }
+
+
+def _orders_of_passes(
+    experiment: TrainingExperiment, schedule: Schedule, timeline: Timeline | None
+) -> dict[str, tuple[str, ...]]:
+    """The order of passes on each stage of a message-driven pipeline, as an entry of a record."""
+    if timeline is None or not experiment.stages.driven:
+        return {}
+    from quadrille.algorithms.timelines.pass_orders import pass_orders
+
+    return {"pass_orders": pass_orders(schedule, timeline)}
 
 
 def schedule_peak_bytes(schedule: Schedule, choices: Choices) -> int:

@@ -11,6 +11,7 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Receive, Send, message_lane
 from quadrille.algorithms.schedule.pass_rules import StageState, next_pass, pass_order
 from quadrille.algorithms.schedule.schedule import all_ops
+from quadrille.algorithms.timelines.pass_orders import pass_orders
 from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.mlp import Mlp
@@ -219,3 +220,31 @@ def test_a_message_driven_stage_has_a_buffer_for_each_microbatch_that_its_limit_
         return dict(schedule_of(problem, Grid(pipeline=2)).tensors["X"].copies)["microbatch"]
 
     assert [activations(limit) for limit in (1, 3, 8, 20)] == [1, 3, 8, 8]
+
+
+@pytest.mark.parametrize("grid", [Grid(pipeline=3), Grid(pipeline=2, y=2)], ids=str)
+def test_the_order_of_passes_is_read_from_a_timeline(grid):
+    schedule = schedule_of(gpt(layers=4, batch=12, pipeline_schedule=DRIVEN, steps=1), grid)
+    matrices = whole_matrices(schedule, 11)
+    run = execute(schedule, matrices, Delayed(grid.size, 3))
+    orders = pass_orders(schedule, run.timelines[0])
+    assert len(orders) == grid.pipeline
+    for stage, order in enumerate(orders):
+        rank = grid.rank_at({"pipeline": stage})
+        assert order == passes_of_first_layer(run.timelines[0], rank)
+        assert order.count("F") == order.count("B") == 6
+    simulated = pass_orders(schedule, simulate(schedule, star(grid.size)).timeline)
+    assert [len(order) for order in simulated] == [12] * grid.pipeline
+    assert simulated[-1] == "FB" * 6
+
+
+def passes_of_first_layer(timeline, rank):
+    """As `passes_of`, for stages of several layers: each product runs once for each layer."""
+    spans = sorted((span for span in timeline.spans if span.rank == rank), key=lambda span: span.start)
+    layers = len([span for span in spans if span.op == "QKV multiply"]) // 6
+    return passes_of(timeline, rank)[::layers]
+
+
+def test_the_order_of_other_pipelines_is_in_no_record():
+    schedule = schedule_of(gpt(batch=12, steps=1), Grid(pipeline=3))
+    assert pass_orders(schedule, simulate(schedule, star(3)).timeline) == ()

@@ -421,3 +421,17 @@ def test_a_table_in_a_pipe_is_as_wide_as_its_words(capsys):
     name = "a long name " * 20
     print_tables(table("t", ("", "time"), [(name, "1 ms")]))
     assert name in capsys.readouterr().out
+
+
+def test_orders_of_passes_show_where_they_part(capsys):
+    before = msgspec.structs.replace(PREDICTED, pass_orders=("FFBFBB", "FBFBFB"))
+    after = msgspec.structs.replace(MEASURED, pass_orders=("FFFBBB", "FBFBFB"))
+    compared = compare_records(before, after)
+    assert [(stage.stage, stage.predicted, stage.measured, stage.parts_at) for stage in compared.pass_orders] == [
+        (0, "FFBFBB", "FFFBBB", 3),
+        (1, "FBFBFB", "FBFBFB", 0),
+    ]
+    print_tables(*comparison_tables(compared))
+    printed = capsys.readouterr().out
+    assert "pass 3" in printed
+    assert "nowhere" in printed
