@@ -27,13 +27,14 @@ from quadrille.runtime.launching.environment import (
     launcher_words,
     rank_variables,
     several_hosts,
+    shared_memory_bytes,
     usable_cores,
 )
 from quadrille.runtime.launching.exit_status import exit_status
 from quadrille.runtime.launching.hang_detection import DEFAULT_LIMITS, HangDetector, NetworkDiagnosis, TimeLimits
 from quadrille.runtime.launching.launch_folder import (
     folder_prefix,
-    memory_folder,
+    parent_folder,
     remove_abandoned,
     remove_partial_files,
 )
@@ -76,7 +77,7 @@ def launch(
     Raises
     ------
     InputError : fewer than one rank; no MPI library; no mpirun, or only one of another MPI;
-        launcher options that the launcher refuses
+        launcher options that the launcher refuses; no room for the ranks' shared memory
     """
     if ranks < 1:
         raise InputError(f"-n {ranks}: the number of ranks is a whole number from 1")
@@ -84,7 +85,8 @@ def launch(
     _check_rank_count(ranks, launcher_options, variables_here)
     launcher = find_launcher(loaded_mpi(variables_here), variables_here)
     remove_abandoned()
-    with tempfile.TemporaryDirectory(prefix=folder_prefix(), dir=memory_folder(), ignore_cleanup_errors=True) as folder:
+    parent = parent_folder(shared_memory_bytes(launcher, ranks, launcher_options, variables_here))
+    with tempfile.TemporaryDirectory(prefix=folder_prefix(), dir=parent, ignore_cleanup_errors=True) as folder:
         own_words = command if program is not None else ()
         variables = rank_variables(ranks, own_words, launcher_options, variables_here) | {LAUNCH: folder}
         variables |= launcher_variables(launcher, ranks, launcher_options, variables_here, folder)

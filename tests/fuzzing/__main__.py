@@ -126,8 +126,8 @@ def report(asked, folder):
         statuses[answer.ending.status] += 1
         if answer.faults:
             faulty += 1
-            last = (answer.ending.err.strip().splitlines() or [""])[-1]
-            print(f"{flags} {answer.kind}: {'; '.join(answer.faults)} :: {last[:300]}", flush=True)
+            lines = " | ".join(answer.ending.err.strip().splitlines())
+            print(f"{flags} {answer.kind}: {'; '.join(answer.faults)} :: {lines[-SHOWN:]}", flush=True)
     for process in processes:
         process.join()
     by_kind = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
