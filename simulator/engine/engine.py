@@ -315,8 +315,8 @@ class FlowEngine(EngineBuilder):
     def _advance(self) -> int:
         """Run the event loop; switch to compiled kernels once the simulation is long."""
         now, until = float(self.env.now), float(self.env.peek())
+        assert self._flow_state is not None
         if self._compiled is None:
-            assert self._flow_state is not None
             outcome = event_loop.advance(self._state, self._flow_state, now, until, self._last_plain_event())
             if outcome != MORE:
                 return outcome
