@@ -39,6 +39,7 @@ from quadrille.runtime.launching.launch_folder import (
     remove_partial_files,
 )
 from quadrille.runtime.launching.mpirun import find_launcher, loaded_mpi
+from quadrille.runtime.launching.start_progress import StartProgress
 from quadrille.runtime.launching.supervise import supervise
 
 PROGRAM = ("-m", "quadrille")
@@ -95,7 +96,8 @@ def launch(
         rank = [sys.executable, "-P", "-c", *start, *command]
         here = _all_on_this_host(launcher_options, variables_here)
         detector = HangDetector(folder, ranks, diagnose_network, all_on_this_host=here, limits=limits)
-        status, output = supervise([*starter, *words, *rank], variables, folder, detector)
+        progress = StartProgress(folder, ranks, usable_cores(), shown=here and "--quiet" not in command)
+        status, output = supervise([*starter, *words, *rank], variables, folder, detector, progress)
         reports = list(read_reports(folder))
         remove_partial_files(folder)
     return exit_status(status, output, launcher, launcher_options, reports, diagnose_network)
