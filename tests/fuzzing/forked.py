@@ -34,6 +34,8 @@ TRACEBACK = re.compile(
     r"Traceback \(most recent|--debug shows where|Warning: |Fatal Python error|malloc|Exception ignored"
 )
 NOT_FINITE = re.compile(r"(?<![\w.])(nan|-?inf)(?![\w.])")
+TEMPORARY = "tmp"
+"""Name of the temporary folder of a process, beside the folder of its inputs."""
 MEMORY = "/dev/shm"
 
 
@@ -99,7 +101,10 @@ def answers_of(inputs, numbers, program=run_program):
 
 def _answers_of_process(inputs, numbers, program):
     """The answers of the inputs that one process runs: of the first at least."""
-    folder = Path(tempfile.mkdtemp(prefix="fuzz-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
+    parent = Path(tempfile.mkdtemp(prefix="fuzz-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
+    folder = parent / "here"
+    for path in (folder, parent / TEMPORARY):
+        path.mkdir()
     outputs = [os.memfd_create(name) for name in ("out", "err")]
     receiver, sender = Pipe(duplex=False)
     pid = os.fork()
@@ -124,7 +129,7 @@ def _answers_of_process(inputs, numbers, program):
         receiver.close()
         for descriptor in outputs:
             os.close(descriptor)
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(parent, ignore_errors=True)
 
 
 def _answer_of_killed(given, number, first, pid, folder, outputs, seconds_before):
@@ -157,6 +162,7 @@ def _run_and_send(inputs, numbers, program, folder, outputs, sender):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.environ["TMPDIR"], tempfile.tempdir = str(folder.parent / TEMPORARY), None
         variables, resident = dict(os.environ), _most_resident()
         for number in numbers:
             given = inputs(number)
@@ -190,7 +196,7 @@ def _run(given, program, folder, outputs, resident):
     status = _status(program)
     out, err = map(_text, outputs)
     left = _left(folder, given)
-    for path in folder.iterdir():
+    for path in (*folder.iterdir(), *_beside(folder)):
         path.unlink() if path.is_symlink() or not path.is_dir() else shutil.rmtree(path)
     return Ending(status, out, err, _cpu_seconds() - begin, max(0, _most_resident() - resident), left)
 
@@ -215,7 +221,13 @@ def _text(descriptor):
 
 
 def _left(folder, given):
-    return tuple(sorted({path.name for path in folder.iterdir()} - set(given.files)))
+    """The names of files that an input left in its folder, and beside it if its words named such a place."""
+    beside = (f"../{path.name}" for path in _beside(folder))
+    return (*sorted({path.name for path in folder.iterdir()} - set(given.files)), *sorted(beside))
+
+
+def _beside(folder):
+    return [path for path in folder.parent.iterdir() if path.name not in (folder.name, TEMPORARY)]
 
 
 def _cpu_seconds():

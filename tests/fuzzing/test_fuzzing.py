@@ -1,5 +1,6 @@
 """A fixed set of random inputs, and inputs that once were faults; `make fuzz-files` draws new ones."""
 
+import faulthandler
 import os
 import signal
 import subprocess
@@ -62,6 +63,7 @@ def compute_for_seconds():
 
 
 def raise_signal(number):
+    faulthandler.disable()  # pytest's would print into its own stderr
     os.kill(os.getpid(), number)
     time.sleep(60)
 
@@ -103,6 +105,7 @@ PLANTED = {
     "computes": (compute_for_seconds, "s of processor time (limit 1)"),
     "memory": (hold_memory, "MiB"),
     "hidden": (lambda: write_hidden(".x.1.partial"), "leaves .x.1.partial"),
+    "beside": (lambda: write_and_fail("../out.json"), "leaves ../out.json"),
     "left": (lambda: write_and_fail("out.json"), "leaves out.json"),
     "NaN": (lambda: 0, "accepts a NaN or an infinity"),
     "lines": (lambda: print("a\nb", file=sys.stderr) or 2, "refusal is not one line"),
