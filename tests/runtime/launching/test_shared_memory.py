@@ -60,3 +60,24 @@ def test_a_process_without_a_launcher_makes_no_shared_memory_that_could_stay():
     plain = [sys.executable, "-P", "-c", PLAIN_PROCESS]
     ended = subprocess.run(plain, env=variables, capture_output=True, text=True, timeout=120, check=False)
     assert ended.stdout.split() == ["False", "None"], ended.stderr
+
+
+STARTS_MPI = """
+import sys
+from quadrille.runtime.execution import rank_environment
+
+def start():
+    print("mpi4py.MPI" in sys.modules)
+    sys.exit(0)
+
+rank_environment.start_world = start
+from quadrille.cli.main import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("words", [["calibrate", "--out", "-"], ["run", "--matmul", "8,8,8"]])
+def test_a_command_imports_mpi_by_the_function_that_starts_it_without_shared_memory(words):
+    program = [sys.executable, "-P", "-c", STARTS_MPI, *words]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "False\n"), ended.stderr
