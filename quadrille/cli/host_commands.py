@@ -43,10 +43,11 @@ def calibrate(
     """Measure this machine, and write its machine file.  All ranks of launch take part."""
     if not out:
         raise InputError("out is missing: --out FILE.toml is needed, or --out - for stdout")
-    from quadrille.experiments.calibrate.calibrate import calibrate as calibrate_machine
     from quadrille.runtime.execution.rank_environment import start_world
 
-    start_world()
+    start_world()  # before the benchmarks, whose import would start MPI in another way
+    from quadrille.experiments.calibrate.calibrate import calibrate as calibrate_machine
+
     calibrate_machine(out, topology=topology or None, routing=routing, quick=quick, blas=blas, command=context.obj)
 
 

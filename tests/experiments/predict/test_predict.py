@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from dataclasses import replace as changed
 
 import msgspec
@@ -353,3 +355,30 @@ def test_a_topology_file_is_found_beside_the_machine_file(capsys, tmp_path):
     (tmp_path / "wired.toml").write_text(text)
     ended = called(capsys, *WORDS, "--machine", tmp_path / "wired.toml")
     assert ended.status == 0, ended.err
+
+
+TWICE = """
+import io, json, sys
+from contextlib import redirect_stdout
+from quadrille.cli.main import main
+
+def predict():
+    output = io.StringIO()
+    with redirect_stdout(output):
+        assert main([*sys.argv[1:], "--json", "-"]) == 0
+    return {key: value for key, value in json.loads(output.getvalue()).items() if key != "provenance"}
+
+first = predict()
+assert first["simulation"]["events"] > 1000 and "numba" not in sys.modules
+import numba
+assert predict() == first
+"""
+
+
+def test_a_record_does_not_depend_on_predictions_before_it_in_the_same_process():
+    """Where Numba is loaded, long simulations go over to compiled kernels earlier."""
+    model = "layers=4,hidden=256,heads=8,sequence=64,vocabulary=1024"
+    words = ["simulate", "--gpt", model, "--batch", "16", "--grid", "pipeline=2,data=2,x=2,z=2", "--micro-batch", "2",
+             "--machine", "perlmutter", "--collectives", "own", "--granularity", "exact"]  # fmt: skip
+    ran = subprocess.run([sys.executable, "-P", "-c", TWICE, *words], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
