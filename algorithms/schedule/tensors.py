@@ -9,9 +9,9 @@ from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.schedule.parts import Coordinates, Part, cut
 
 DType = Literal["float64", "float32", "float16", "bfloat16"]
-ElementType = DType | Literal["int32"]
-"""Element type of a tensor: a floating-point type, or int32 for token indices."""
-ITEM_BYTES: dict[ElementType, int] = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int32": 4}
+ElementType = DType | Literal["int32", "uint8"]
+"""Element type of a tensor: a floating-point type, int32 for token indices, or uint8 for masks."""
+ITEM_BYTES: dict[ElementType, int] = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int32": 4, "uint8": 1}
 
 
 @dataclass(frozen=True, slots=True)
