@@ -29,7 +29,7 @@ def philox(xp: Any, counter: tuple[Array, Array, Array, Array], key: tuple[int, 
     Parameters
     ----------
     xp : array module, numpy or cupy
-    counter : four words below 2³², as arrays of uint64
+    counter : four words below 2³², as arrays or numbers of type uint64
     key : two words
     """
     c0, c1, c2, c3 = counter
@@ -59,6 +59,6 @@ def kept_elements(
     place : number of the place of dropout in a layer, from 0
     layer, step : indices of the layer and of the step, from 0
     """
-    words = (xp.asarray(word, xp.uint64) for word in (PLACES_OF_A_LAYER * layer + place, step))
-    number = philox(xp, (rows.astype(xp.uint64), columns.astype(xp.uint64), *words))  # type: ignore[arg-type]
+    counter = rows.astype(xp.uint64), columns.astype(xp.uint64), xp.uint64(PLACES_OF_A_LAYER * layer + place)
+    number = philox(xp, (*counter, xp.uint64(step)))
     return number >= xp.uint64(int(share * 2.0**32))
