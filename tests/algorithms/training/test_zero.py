@@ -210,11 +210,12 @@ def test_bytes_of_a_float32_parameter(zero, whole, sharded):
 
 
 @pytest.mark.parametrize("data", [2, 4])
-def test_bytes_of_parameters_that_are_all_sharded(data):
+@pytest.mark.parametrize(("gradient_bytes", "sharded"), [(2, 16), (4, 18)])
+def test_bytes_of_parameters_that_are_all_sharded(gradient_bytes, sharded, data):
     size = {"layers": 32, "hidden": 16, "heads": 2, "vocabulary": 2, "sequence": 2}
-    problem = gpt(dtype="bfloat16", gradient_bytes=2, zero=3, adam=Adam(), **size)
+    problem = gpt(dtype="bfloat16", gradient_bytes=gradient_bytes, zero=3, adam=Adam(), **size)
     parameters = kept_bytes(gpt(adam=Adam(), **size), Grid()) / 32
-    assert kept_bytes(problem, Grid(data=data)) / parameters == pytest.approx(16 / data, rel=0.02)
+    assert kept_bytes(problem, Grid(data=data)) / parameters == pytest.approx(sharded / data, rel=0.02)
 
 
 HALF = {"dtype": "float16", "steps": 2, "adam": Adam(rate=1e-3, epsilon=1e-3)}

@@ -237,7 +237,14 @@ def test_sharded_layers_take_about_as_long_as_the_simulated_schedule(runs, zero,
     shape = ModelShape("sharded", 6, 2048, 16, 1024, 8192)
     run = replace(runs["1"], gpus=8, data=8, zero=zero, shape=shape, batch=16 * micro, micro=micro, recompute="full")
     problem = gpt_from_shape(
-        shape, run.batch, dtype="float16", micro_batch=micro, zero=zero, gradient_bytes=2, recompute="full"
+        shape,
+        run.batch,
+        dtype="float16",
+        micro_batch=micro,
+        zero=zero,
+        gradient_bytes=2,
+        recompute="full",
+        attention_dropout=ATTENTION_DROPOUT,
     )
     schedule = gpt_schedule(problem, Grid(data=8), MEGATRON)
     machine = machine_for("selene", run.gpu, 8)
