@@ -32,7 +32,7 @@ from quadrille.experiments.workloads.training_lines import TRAINING_DEFAULTS
 if TYPE_CHECKING:
     from quadrille.experiments.workloads.run_options import RunOptions
 
-PROBLEM_FLAGS = ("zero", "micro_batch", "interleave", "attention", "recompute", "gradient_bytes")
+PROBLEM_FLAGS = ("zero", "micro_batch", "interleave", "attention", "recompute", "gradient_bytes", "dropout")
 """Options that only some models have; each is a field of the model and a flag."""
 OPTIONS_IDLE_ON_SOME_GRIDS = ("zero", "gradient_bytes")
 """Options that have no effect on some grids."""
@@ -119,6 +119,8 @@ class TrainingExperiment:
         """The options, as an entry of a record."""
         problem = self.problem
         chosen: dict[str, Any] = {name: getattr(problem, name) for name in PROBLEM_FLAGS if hasattr(problem, name)}
+        if not chosen.get("dropout"):
+            chosen.pop("dropout", None)
         if self.keep_first:
             chosen["keep_first"] = self.keep_first
         if self.gemm_layouts != ORIGINAL_LAYOUTS:

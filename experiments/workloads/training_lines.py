@@ -26,6 +26,7 @@ TRAINING_DEFAULTS = {
     "attention": "fused",
     "recompute": "none",
     "gradient_bytes": 4,
+    "dropout": 0.0,
     "steps": 1,
     "clip": 0.0,
     "keep_first": 0,
@@ -117,10 +118,17 @@ def training_lines(record: Record) -> Iterator[str]:
         words = ", ".join(f"{axis} {format_seconds(seconds)}" for axis, seconds in exposed.items())
         yield f"exposed communication of all steps: {words}"
     if kinds := record.memory_bytes_by_kind or {}:
-        words = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in kinds.items() if size)
-        yield f"memory of a rank: {format_bytes(sum(kinds.values()))}: {words}"
+        notes = {"activations": f" ({_dropout_text(record)})"} if record.workload.gpt is not None else {}
+        sizes = (f"{kind} {format_bytes(size)}{notes.get(kind, '')}" for kind, size in kinds.items() if size)
+        yield f"memory of a rank: {format_bytes(sum(kinds.values()))}: {', '.join(sizes)}"
     if record.critical_path:
         yield _critical_path(record.critical_path)
+
+
+def _dropout_text(record: Record) -> str:
+    """The dropout of a GPT, which decides whether the activations include masks."""
+    share = record.options.dropout
+    return "no dropout" if share is UNSET or not share else f"dropout {share:g}"
 
 
 def memory_warning(record: Record) -> Iterator[str]:

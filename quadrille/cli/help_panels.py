@@ -7,7 +7,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     ),
     "Parallelism": (
         "gpus", "grid", "algorithm", "scheme", "order", "pipeline", "micro_batch", "interleave", "zero",
-        "sequence_parallel", "overlap", "bands", "collectives", "attention", "recompute", "keep_first",
+        "sequence_parallel", "overlap", "bands", "collectives", "attention", "recompute", "dropout", "keep_first",
         "gathered", "group", "stride", "concurrent", "channels", "best_grid", "top", "powers_of_two",
         "min_model_parallel", "vary",
     ),

@@ -25,6 +25,7 @@ from quadrille.runtime.host.devices import GpuDevice, load_cupy, use_device
 
 STORED: dict[ElementType, str] = {
     "int32": "int32",
+    "uint8": "uint8",
     "float64": "float64",
     "float32": "float32",
     "float16": "float16",

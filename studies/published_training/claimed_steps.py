@@ -27,6 +27,7 @@ from quadrille.experiments.rank.memory_by_grid import peak_bytes_by_grid
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.simulator.simulate import Prediction, Shortcuts, Simulator
 from quadrille.simulator.symmetry.even_shards import with_even_shards
+from quadrille.studies.published_training.layer_times import ATTENTION_DROPOUT
 from quadrille.studies.published_training.training_step import machine_for
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.machine_catalogue import MACHINES
@@ -77,9 +78,14 @@ class ClaimedTraining:
 
     def schedule(self, grid: Grid, layers: int, overlaps: frozenset[OverlapName] = OVERLAPS) -> Schedule:
         """The schedule of a step of the model with this number of layers."""
-        problem = replace(
-            gpt_from_shape(self.shape, self.batch, dtype=self.half, recompute=self.recompute), layers=layers
+        problem = gpt_from_shape(
+            self.shape,
+            self.batch,
+            dtype=self.half,
+            recompute=self.recompute,
+            attention_dropout=ATTENTION_DROPOUT,
         )
+        problem = replace(problem, layers=layers)
         return overlap(gpt_schedule(problem, grid, find_scheme(self.scheme)), overlaps)
 
     def share_of_peak(self, seconds: float) -> float:
