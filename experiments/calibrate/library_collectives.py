@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from quadrille.algorithms.formats.measured_rows import LibraryRow
 from quadrille.algorithms.schedule.ops import ROOTED, VECTOR_CALL_KINDS, Calls, CollectiveKind
-from quadrille.runtime.measuring.library_collectives import IN_A_ROW, KINDS, ROUNDS, GroupShape, group_shapes
+from quadrille.runtime.measuring.library_collectives import IN_A_ROW, KINDS, GroupShape, group_shapes
 from quadrille.runtime.measuring.measured_points import CollectivePoint
 from quadrille.runtime.measuring.microbenchmarks import Bench
 
@@ -48,7 +48,7 @@ def _measure_collective(
     usual = bench.sizes.library_runs
     least = min(LEAST_RUNS, usual)
     runs = max(least, min(usual, int(SECONDS_PER_SIZE / (IN_A_ROW * expected)))) if expected else usual
-    return bench.collective(kind, shape, size, ROUNDS if kind in ROOTED else runs, calls)
+    return bench.collective(kind, shape, size, bench.sizes.library_rounds if kind in ROOTED else runs, calls)
 
 
 def points_of_sizes(measure: Measure, sizes: Sequence[int], halvings: int) -> Iterator[CollectivePoint]:

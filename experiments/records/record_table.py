@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from heapq import nlargest
+from typing import cast
 
 from quadrille.algorithms.formats.record import Messages, OpRecord, Record, Verified, interval_known
 from quadrille.algorithms.schedule.grid import Axis
@@ -86,7 +87,7 @@ def _shares(record: Record) -> list[tuple[str, float]]:
 
 def _is_of_one_rank(op: OpRecord, grid: Mapping[Axis, int]) -> bool:
     """Whether an op communicates over an axis that has one rank: it copies at most."""
-    return op.axis is not None and grid.get(op.axis, 1) == 1
+    return op.axis is not None and grid.get(cast(Axis, op.axis), 1) == 1
 
 
 def shown_ops(every: Sequence[OpRecord], grid: Mapping[Axis, int]) -> list[OpRecord]:

@@ -20,7 +20,8 @@ class CalibrationSizes:
     kernel_elements : matrix sizes of layer functions [elements]
     transfer_bytes : message sizes of transfers [B]
     library_bytes : buffer sizes of library collectives [B]
-    library_runs : usual number of runs of a library collective
+    library_runs, library_rounds : usual number of runs of a library collective, and of rounds of a collective with
+        roots
     library_halvings : largest number of times that an interval of these sizes is halved
     library_vector_calls : whether MPI's vector calls, such as `MPI_Allgatherv`, are measured, too
     pool_bytes : size of a pool of operands, larger than the caches [B]
@@ -46,6 +47,7 @@ class CalibrationSizes:
     transfer_bytes: tuple[int, ...] = (8, 1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 3 << 24)
     library_bytes: tuple[int, ...] = (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
     library_runs: int = 4
+    library_rounds: int = 2
     library_halvings: int = 2
     library_vector_calls: bool = True
     pool_bytes: int = 96 << 20
@@ -94,9 +96,11 @@ QUICK = CalibrationSizes(
     transfer_bytes=FULL.transfer_bytes[::2],
     library_bytes=FULL.library_bytes[::2],
     library_runs=2,
+    library_rounds=1,
     library_halvings=0,
     library_vector_calls=False,
     overlap_repeats=3,
+    overlap_seconds=0.2,
     patience_seconds=0.0,
 )
 """The sizes of `--quick`: a quarter of the products, half of the other sizes, and no tuning of messages.
