@@ -249,7 +249,7 @@ def point_text(point: Mapping[str, str]) -> str:
 
 # Cells of tables, alike in all studies
 
-STEP_COLUMNS = ("grid", "microbatch", "step", "of peak", "exposed", "memory")
+STEP_COLUMNS = ("grid", "microbatch", "step", "HFU", "exposed", "memory")
 
 
 def step_cells(answer: SweepAnswer) -> tuple[str, ...]:

@@ -155,7 +155,7 @@ def _critical_path(path: tuple[PathSegment, ...]) -> str:
 
     >>> sum_x = PathSegment(op="sum X", seconds=2.0, seconds_by_part={"latency": 0.5, "bandwidth": 1.5})
     >>> _critical_path((PathSegment(op="multiply", seconds=1.0, seconds_by_part={"compute": 1.0}), sum_x, sum_x))
-    'critical path: compute 1 s, latency 1 s, bandwidth 3 s; most of it in sum X (4 s), multiply (1 s)'
+    'critical path: compute 1.00 s, latency 1.00 s, bandwidth 3.00 s; most of it in sum X (4.00 s), multiply (1.00 s)'
     """
     parts: dict[str, float] = {}
     ops: dict[str, float] = {}

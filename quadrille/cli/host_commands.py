@@ -37,7 +37,7 @@ def calibrate(
     out: Annotated[str, flag("--out", "FILE.toml", "The machine file; - is stdout.")] = "",
     topology: Annotated[str, flag("--topology", "FAMILY:KEY=VALUE,…", "Topology that joins several hosts.")] = "",
     routing: Annotated[str, flag("--routing", "RULE", "Routing between the hosts; by default shortest.")] = "",
-    quick: Annotated[bool, switch("--quick", "Fewer points, for a first look.")] = False,
+    quick: Annotated[bool, switch("--quick", "Fewer sizes, no tuning of messages: at most two minutes.")] = False,
     blas: Blas = "numpy",
 ) -> None:
     """Measure this machine, and write its machine file.  All ranks of launch take part."""
@@ -47,8 +47,10 @@ def calibrate(
 
     start_world()  # before the benchmarks, whose import would start MPI in another way
     from quadrille.experiments.calibrate.calibrate import calibrate as calibrate_machine
+    from quadrille.runtime.measuring.calibration_sizes import FULL, QUICK
 
-    calibrate_machine(out, topology=topology or None, routing=routing, quick=quick, blas=blas, command=context.obj)
+    sizes = QUICK if quick else FULL
+    calibrate_machine(out, topology=topology or None, routing=routing, blas=blas, command=context.obj, sizes=sizes)
 
 
 @app.command()

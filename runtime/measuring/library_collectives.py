@@ -68,8 +68,6 @@ STEADY = 0.8
 """A lead is constant if its smallest value is at least this fraction of its largest."""
 CLOCKS_SECONDS = 1e-4
 """Ends nearer than this are not distinguished: the clocks of two hosts differ by half a round trip [s]."""
-ROUNDS = 2
-"""Rounds in which every member is the root once, after one warm-up round."""
 ITEM_BYTES, WARM = 4, 1
 IN_A_ROW = 2
 """Steps of a run. Four steps make a calibration a third longer and predict training steps no better."""

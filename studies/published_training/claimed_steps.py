@@ -25,7 +25,7 @@ from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.experiments.predict.layer_extrapolation import extrapolated, layer_counts
 from quadrille.experiments.rank.memory_by_grid import peak_bytes_by_grid
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
-from quadrille.simulator.simulate import Prediction, Shortcuts, Simulator
+from quadrille.simulator.simulate import LIMITS, Limits, Prediction, Shortcuts, Simulator
 from quadrille.simulator.symmetry.even_shards import with_even_shards
 from quadrille.studies.published_training.layer_times import ATTENTION_DROPOUT
 from quadrille.studies.published_training.training_step import machine_for
@@ -134,7 +134,9 @@ class StepTime:
 
 
 @cache
-def step_time(training: ClaimedTraining, grid: Grid, overlaps: frozenset[OverlapName] = OVERLAPS) -> StepTime:
+def step_time(
+    training: ClaimedTraining, grid: Grid, overlaps: frozenset[OverlapName] = OVERLAPS, limits: Limits = LIMITS
+) -> StepTime:
     """The predicted time of a step: extrapolated from few layers, or simulated with all layers by collective.
 
     Parameters
@@ -142,6 +144,7 @@ def step_time(training: ClaimedTraining, grid: Grid, overlaps: frozenset[Overlap
     training : training that the claim is about
     grid : grid of the ranks
     overlaps : overlaps of communication with computation
+    limits : limits of the wall time of an exact simulation
     """
 
     def simulation(layers: int, granularity: AskedGranularity) -> Simulator:
@@ -154,6 +157,7 @@ def step_time(training: ClaimedTraining, grid: Grid, overlaps: frozenset[Overlap
             placement="packed",
             shortcuts=Shortcuts(),
             granularity=granularity,
+            limits=limits,
         )
 
     layers, depths = training.shape.layers, layer_counts(ExecutionOptions(overlaps=overlaps))

@@ -473,15 +473,12 @@ def test_seconds_of_sums_over_data_are_reported_and_overlaps_gain():
     assert step_time(SMALL, Grid(x=4, z=2), OVERLAPS).seconds < step_time(SMALL, Grid(x=4, z=2), frozenset()).seconds
 
 
-def test_a_step_that_would_take_long_is_known_between_bounds(monkeypatch):
+def test_a_step_that_would_take_long_is_known_between_bounds():
     grid = Grid(x=4, data=2)
     exact = step_time(SMALL, grid)
     assert exact.exact
     assert exact.low == exact.seconds == exact.high
-    step_time.cache_clear()
-    monkeypatch.setattr("quadrille.simulator.simulate.LIMITS", Limits(long_seconds=0.0))
-    found = step_time(SMALL, grid)
-    step_time.cache_clear()
+    found = step_time(SMALL, grid, limits=Limits(long_seconds=0.0))
     assert not found.exact
     assert found.low <= exact.seconds * (1 + 1e-9)
     assert exact.seconds <= found.high * (1 + 1e-9)
