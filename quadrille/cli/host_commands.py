@@ -37,7 +37,7 @@ def calibrate(
     out: Annotated[str, flag("--out", "FILE.toml", "The machine file; - is stdout.")] = "",
     topology: Annotated[str, flag("--topology", "FAMILY:KEY=VALUE,…", "Topology that joins several hosts.")] = "",
     routing: Annotated[str, flag("--routing", "RULE", "Routing between the hosts; by default shortest.")] = "",
-    quick: Annotated[bool, switch("--quick", "Fewer sizes, no tuning of messages: about two minutes on four hosts.")] = False,
+    quick: Annotated[bool, switch("--quick", "Fewer sizes, no tuning of messages: about two minutes.")] = False,
     blas: Blas = "numpy",
 ) -> None:
     """Measure this machine, and write its machine file.  All ranks of launch take part."""
