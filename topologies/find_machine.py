@@ -66,7 +66,11 @@ def find_machine_or_topology(text: str, settings: Sequence[str] = (), gpus: int 
     InputError : no such machine, family or file; a setting that does not fit
     """
     if text.endswith(TOPOLOGY_FILES):
-        topology_alone = Machine(name=text, topology={"file": text}, device=UNKNOWN_DEVICE, routing=_file_routing(text))
+        from quadrille.topologies.files.topology_file import default_routing
+
+        topology_alone = Machine(
+            name=text, topology={"file": text}, device=UNKNOWN_DEVICE, routing=default_routing(text)
+        )
         return _with_settings(topology_alone, settings)
     if text in MACHINES or is_file_name(text) or text.partition(":")[0] not in FAMILIES:
         return find_machine(text, settings, gpus)
@@ -79,16 +83,6 @@ def find_machine_or_topology(text: str, settings: Sequence[str] = (), gpus: int 
         return _with_settings(Machine(name=text, topology=topology, device=UNKNOWN_DEVICE), settings)
     except ValueError as error:
         raise InputError(f"machine {text!r:.80}: {error}") from None
-
-
-def _file_routing(path: str) -> str:
-    """The default routing of a topology file: over all shortest paths, unless the file or its family has the paths.
-
-    NCCL lays its channels, and networks their flows (ECMP), over equal paths; a single one would leave the others idle.
-    """
-    from quadrille.topologies.files.topology_file import kept_topology
-
-    return "spray" if kept_topology(path).paths is None else "shortest"
 
 
 def _with_settings(original: Machine, settings: Sequence[str]) -> Machine:

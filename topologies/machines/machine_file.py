@@ -37,7 +37,22 @@ def save_machine(machine: Machine, path: str | Path) -> None:
 
 def _loaded(path: str | Path, readers: tuple[Path, ...]) -> Machine:
     """The machine in a file that the files `readers` refer to, each to the next."""
-    return schema_files.read(path, Machine, SCHEMA, OLDER, expand=lambda raw: with_likes(raw, path, readers))
+    return schema_files.read(
+        path, Machine, SCHEMA, OLDER, expand=lambda raw: _with_routing(with_likes(raw, path, readers), path)
+    )
+
+
+def _with_routing(raw: dict[str, Any], path: str | Path) -> dict[str, Any]:
+    """The content of a machine file with the default routing of its topology file, if it names none itself."""
+    topology = raw.get("topology")
+    if "routing" in raw or not isinstance(topology, dict) or "family" in topology:
+        return raw
+    file = topology.get("file")
+    if not isinstance(file, str):
+        return raw
+    from quadrille.topologies.files.topology_file import default_routing  # most machines are of a family
+
+    return {**raw, "routing": default_routing(str(Path(path).parent / file))}
 
 
 def with_likes(raw: dict[str, Any], path: str | Path, readers: tuple[Path, ...] = ()) -> dict[str, Any]:

@@ -53,6 +53,7 @@ ALGORITHMS_OF_KIND: dict[CollectiveKind, tuple[Algorithm, ...]] = {
     "broadcast": ("ring",),
     "reduce": ("ring",),
     "all_to_all": (),
+    "send_receive": (),
     "barrier": (),
 }
 """NCCL's algorithms for each kind of collective, in tie-breaking order."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from quadrille.algorithms.collectives.lowered_collective import Lowered
-from quadrille.algorithms.collectives.lowering import all_gather, all_reduce, all_to_all, reduce_scatter
+from quadrille.algorithms.collectives.lowering import all_gather, all_reduce, all_to_all, reduce_scatter, send_receive
 from quadrille.algorithms.collectives.nccl.costs import bandwidth
 from quadrille.algorithms.collectives.nccl.tuning_constants import BYTES_PER_THREAD, MOST_THREADS
 from quadrille.algorithms.errors import InputError
@@ -52,19 +52,21 @@ def simulate_rings(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
 
 
 def simulate_sends(placed: PlacedPlan, *, relays: bool) -> CollectiveResult:
-    """An all-to-all as messages in one group, all at once.
+    """An all-to-all or a send-receive as messages in one group, all at once.
 
     Parameters
     ----------
     relays : whether messages to another node leave by the NIC of the receiver's rail (PXN)
     """
+    members, is_crosswise = placed.groups.shape[1], placed.kind == "all_to_all"
+    lowered = all_to_all(members, "direct") if is_crosswise else send_receive(members, "shift")
     job = CollectiveJob(
-        all_to_all(placed.groups.shape[1], "direct").runs(),
+        lowered.runs(),
         placed.groups,
         placed.bytes,
         wire_factor=placed.plan.wire_factor,
         latency=placed.plan.mean_step_latency,
-        crosswise=True,
+        crosswise=is_crosswise,
         at_once=True,
     )
     result = simulate_collective(
