@@ -107,7 +107,7 @@ def nccl_collective(
     group = communicator_of(routes, endpoints[groups], generation_of(machine), vendor_of(machine))
     group = replace(group, network_latency=settings.network_latency, ll128=settings.ll128)
     nccl_plan = _plan(kind, size_bytes, group, settings, algorithm, protocol)
-    idle_bandwidths = counted_bandwidths(routes.net, group.generation, xgmi=is_amd(machine))
+    idle_bandwidths = counted_bandwidths(routes.net, group.generation)
     reached = np.where(links_between_gpus(routes.net), settings.inside, settings.between)
     placed = PlacedPlan(
         kind,

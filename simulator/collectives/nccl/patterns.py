@@ -212,7 +212,17 @@ def simulate_nvls(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
         np.concatenate([paths.shares, rails.shares]),
         np.concatenate([paths.latency, rails.latency]),
     )
-    return simulate_concurrently(placed, all_paths, np.concatenate([sizes, rail_sizes]), np.inf), 1
+    all_sizes = np.concatenate([sizes, rail_sizes])
+    return simulate_concurrently(placed, all_paths, all_sizes, np.inf, least=_least_of_nvls_trees(placed)), 1
+
+
+def _least_of_nvls_trees(placed: PlacedPlan) -> float:
+    """Shortest time of in-switch sums with trees over the nodes, whatever the links: all channels at NCCL's limit [s].
+
+    The limit is of the bus bandwidth of each channel.
+    """
+    members = placed.groups.shape[1]
+    return placed.bytes * 2 * (members - 1) / members / (placed.plan.channel_rate * placed.plan.channels)
 
 
 def _nvls_parts(kind: CollectiveKind, share: Floats) -> tuple[Floats, Floats]:
