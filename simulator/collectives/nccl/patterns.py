@@ -221,7 +221,7 @@ def _least_of_nvls_trees(placed: PlacedPlan) -> float:
 
     The limit is of the bus bandwidth of each channel.
     """
-    members = placed.groups.shape[1]
+    members = int(placed.groups.shape[1])
     return placed.bytes * 2 * (members - 1) / members / (placed.plan.channel_rate * placed.plan.channels)
 
 
