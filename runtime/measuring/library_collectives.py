@@ -185,7 +185,7 @@ def _step(kind: CollectiveKind, root: int = 0) -> Collective:
             return Broadcast(name="step", axis="y", source="whole", into="other", root=root)
         case "reduce":
             return Reduce(name="step", axis="y", source="whole", into="other", root=root)
-        case "all_to_all" | "barrier":
+        case "all_to_all" | "send_receive" | "barrier":
             raise AssertionError(f"{kind} is not measured")
         case _:
             assert_never(kind)
