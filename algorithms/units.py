@@ -142,12 +142,14 @@ def parse_measure(text: str, name: str) -> float:
 
 
 def format_seconds(seconds: float) -> str:
-    """A time in the unit that keeps it readable; less than half a nanosecond is 0, since it is rounding.
+    """A time with three significant digits, in the unit that keeps it readable.
 
-    >>> format_seconds(0.0123), format_seconds(1.5e-6), format_seconds(75), format_seconds(2.8e-14)
-    ('12.3 ms', '1.5 us', '75 s', '0 s')
+    Less than half a nanosecond is 0, since it is rounding.
+
+    >>> format_seconds(0.0123), format_seconds(3e-3), format_seconds(75), format_seconds(2.8e-14)
+    ('12.3 ms', '3.00 ms', '75.0 s', '0 s')
     """
-    return _format_step(seconds if abs(seconds) >= NOISE_SECONDS else 0.0, _TIME_STEPS)
+    return _format_step(seconds if abs(seconds) >= NOISE_SECONDS else 0.0, _TIME_STEPS, zeros=True)
 
 
 def format_bytes(size: float) -> str:
@@ -195,16 +197,20 @@ def _scaled(text: str, units: dict[str, Fraction], quantity: str, such_as: str) 
     return Fraction(number) * factor
 
 
-def _format_step(value: float, steps: tuple[tuple[float, str], ...], *, gap: bool = False) -> str:
-    """Returns `value` with three digits in the largest unit that does not exceed it; `gap` puts a space before a bare
-    prefix.
+def _format_step(value: float, steps: tuple[tuple[float, str], ...], *, gap: bool = False, zeros: bool = False) -> str:
+    """Returns `value` with three digits in the largest unit that does not exceed it.
+
+    Parameters
+    ----------
+    gap : whether a space precedes a bare prefix
+    zeros : whether zeros at the end are kept
     """
     if value == 0 or not math.isfinite(value):
         unit = next(unit for factor, unit in steps if factor == 1)
         return f"{value:g} {unit}" if unit or gap else f"{value:g}"
     factor, unit = next((step for step in steps if abs(value) >= step[0] * (1 - 5e-4)), steps[-1])
     scaled = value / factor
-    digits = f"{scaled:.0f}" if abs(scaled) >= 999.5 else f"{scaled:.3g}"
+    digits = f"{scaled:.0f}" if abs(scaled) >= 999.5 else f"{scaled:{'#' if zeros else ''}.3g}".removesuffix(".")
     return f"{digits} {unit}"
 
 

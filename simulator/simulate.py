@@ -107,6 +107,7 @@ class Limits:
 
 
 LIMITS = Limits()
+"""The usual limits."""
 
 
 def simulate(
@@ -118,7 +119,7 @@ def simulate(
     placement: str = "packed",
     shortcuts: Shortcuts = ALL_SHORTCUTS,
     granularity: AskedGranularity = "exact",
-    limits: Limits | None = None,
+    limits: Limits = LIMITS,
 ) -> Prediction:
     """Predict a schedule on a machine.
 
@@ -129,7 +130,7 @@ def simulate(
     threads : BLAS threads of each rank, by default its share of the host's cores
     placement : rule of the rank placement, see `endpoints_by_rule`
     granularity : `collective` if bounds of the makespan suffice because an exact simulation would take too long
-    limits : limits of the wall time and the size of the simulation, by default `LIMITS`
+    limits : limits of the wall time and the size of the simulation
 
     Raises
     ------
@@ -163,13 +164,13 @@ class Simulator:
         shortcuts: Shortcuts,
         granularity: AskedGranularity = "exact",
         rank_placement: RankPlacement | None = None,
-        limits: Limits | None = None,
+        limits: Limits = LIMITS,
     ) -> None:
         self._schedule, self._machine, self._threads = schedule, machine, threads
         self._choices = machine_choices(choices, machine)
         self._placement = rank_placement or place_ranks(machine, schedule.grid.size, placement, schedule.grid)
         self._shortcuts, self._requested = shortcuts, granularity
-        self.limits = limits or LIMITS
+        self.limits = limits
         self._budget_message = ""
 
     @cached_property

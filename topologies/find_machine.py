@@ -66,7 +66,9 @@ def find_machine_or_topology(text: str, settings: Sequence[str] = (), gpus: int 
     InputError : no such machine, family or file; a setting that does not fit
     """
     if text.endswith(TOPOLOGY_FILES):
-        topology_alone = Machine(name=text, topology={"file": text}, device=UNKNOWN_DEVICE, routing=_file_routing(text))
+        topology_alone = Machine(
+            name=text, topology={"file": text}, device=UNKNOWN_DEVICE, routing=_graph_routing(text)
+        )
         return _with_settings(topology_alone, settings)
     if text in MACHINES or is_file_name(text) or text.partition(":")[0] not in FAMILIES:
         return find_machine(text, settings, gpus)
@@ -81,16 +83,6 @@ def find_machine_or_topology(text: str, settings: Sequence[str] = (), gpus: int 
         raise InputError(f"machine {text!r:.80}: {error}") from None
 
 
-def _file_routing(path: str) -> str:
-    """The default routing of a topology file: over all shortest paths, unless the file or its family has the paths.
-
-    NCCL lays its channels, and networks their flows (ECMP), over equal paths; a single one would leave the others idle.
-    """
-    from quadrille.topologies.files.topology_file import kept_topology
-
-    return "spray" if kept_topology(path).paths is None else "shortest"
-
-
 def _with_settings(original: Machine, settings: Sequence[str]) -> Machine:
     """The machine after the what-if settings."""
     if not settings:
@@ -100,11 +92,18 @@ def _with_settings(original: Machine, settings: Sequence[str]) -> Machine:
     return apply_settings(original, settings)
 
 
+def _graph_routing(path: str) -> str:
+    """The default routing of a topology file; most machine files name a family instead."""
+    from quadrille.topologies.files.topology_file import default_routing
+
+    return default_routing(path)
+
+
 def _from_file(path: str) -> Machine:
     """The machine in a file; the name of a topology file is relative to the folder of the machine file."""
     from quadrille.topologies.machines.machine_file import load_machine
 
-    loaded = load_machine(path)
+    loaded = load_machine(path, _graph_routing)
     file = loaded.topology.get("file")
     if not isinstance(file, str) or Path(file).is_absolute():
         return loaded

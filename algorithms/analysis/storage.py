@@ -1,6 +1,7 @@
 """Storage of a rank: sizes of the buffers that the runtime allocates, and bytes of its local copies.
 
-A *view* is a tensor that shares the buffer of another tensor, because only a single-rank group moves the data.
+A *view* is a tensor that shares the buffer of another tensor: it is declared as a shard of that tensor's block, or only
+a single-rank group moves the data.
 """
 
 from collections.abc import Sequence
@@ -158,6 +159,7 @@ class _RankBuffers:
             named = {name for op in ops(program) for name in (*writes(op), *reads(op))}
             touched = {schedule.tensors[name].band_of or name for name in named}
             touched |= {*schedule.inputs, *schedule.state, *schedule.outputs}
+            touched |= {owner for name in touched if (owner := schedule.tensors[name].shard_of) is not None}
             self._own[id(program)] = [
                 tensor for tensor in schedule.tensors if tensor in touched and tensor not in self._elsewhere
             ]
@@ -195,7 +197,7 @@ class _RankBuffers:
 
 
 def is_view(schedule: Schedule, name: str) -> bool:
-    """Whether the tensor is always another name for a region of its source, because only single-rank groups move it."""
+    """Whether the tensor is always another name for a region of another tensor."""
     return name in schedule.cached(views)
 
 
@@ -207,9 +209,10 @@ def views(schedule: Schedule) -> dict[str, str]:
 def view_sources(schedule: Schedule, written: tuple[Op, ...]) -> dict[str, str]:
     """Returns the tensor that owns the buffer, by the name of each view, from the ops that may write views.
 
-    A view is written only by gathers, scatters or broadcasts of single-rank groups, in the programs of all roles.  Its
-    source has at least the copies of the view.
+    A view is declared as a shard, or it is written only by gathers, scatters or broadcasts of single-rank groups, in
+    the programs of all roles.  Its source has at least the copies of the view.
     """
+    shards = {name: tensor.shard_of for name, tensor in schedule.tensors.items() if tensor.shard_of is not None}
     direct: dict[str, str] = {}
     not_views: set[str] = set()
     for op in written:
@@ -221,7 +224,7 @@ def view_sources(schedule: Schedule, written: tuple[Op, ...]) -> dict[str, str]:
                     not_views.add(name)
             else:
                 not_views.add(name)
-    direct = {name: source for name, source in direct.items() if name not in not_views}
+    direct = {name: source for name, source in direct.items() if name not in not_views} | shards
 
     def owner(name: str) -> str:
         return owner(direct[name]) if name in direct else name
@@ -232,7 +235,8 @@ def view_sources(schedule: Schedule, written: tuple[Op, ...]) -> dict[str, str]:
 def is_gathered_in_place(schedule: Schedule, gather: AllGather) -> bool:
     """Whether the source of a gather is stored inside the gathered tensor, so that no local copy is needed."""
     gathering = schedule.cached(gathered_in_place).get(gather.source)
-    return gathering is not None and gathering.into == gather.into
+    is_operand_in_place = gathering is not None and gathering.into == gather.into
+    return is_operand_in_place or schedule.tensors[gather.source].shard_of == gather.into
 
 
 def gathered_in_place(schedule: Schedule) -> dict[str, AllGather]:
@@ -250,7 +254,8 @@ def gathered_in_place(schedule: Schedule) -> dict[str, AllGather]:
             gathers.setdefault(op.into, {}).setdefault(op.source, op)
         else:
             not_views |= {*writes(op)}
-    unchanged = {*schedule.inputs} - not_views - gathers.keys()
+    unchanged = {name for name in schedule.inputs if schedule.tensors[name].shard_of is None}
+    unchanged -= not_views | gathers.keys()
     persistent = {*schedule.inputs, *schedule.outputs, *schedule.state}
     in_place: dict[str, AllGather] = {}
     for into, by_source in gathers.items():

@@ -5,7 +5,7 @@ checks follow partial sums through the program.  A partial sum that is reduced t
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from quadrille.algorithms.analysis.coordinate_dependence import PerKind
 from quadrille.algorithms.analysis.layout_checks import check_op
@@ -43,6 +43,7 @@ def validate(schedule: Schedule) -> Schedule:
     ------
     InputError : names the op and the fault
     """
+    _check_shards(schedule)
     for role in schedule.roles:
         _check_names(schedule, role)
         _check_shapes(schedule, role)
@@ -53,6 +54,23 @@ def validate(schedule: Schedule) -> Schedule:
         if name not in written and not written.issuperset(tracked.names_of(name)):
             raise InputError(f"schedule {schedule.name}: output {name!r} is written by no op")
     return schedule
+
+
+def _check_shards(schedule: Schedule) -> None:
+    """Checks that a tensor stored in the buffer of another tensor is that tensor, cut over more axes."""
+    for name, tensor in schedule.tensors.items():
+        if tensor.shard_of is None:
+            continue
+        owner = schedule.tensors.get(tensor.shard_of)
+        if owner is None:
+            raise InputError(f"tensor {name!r} is a shard of {tensor.shard_of!r}, which is not declared")
+        cut = tensor.shards[: len(owner.shards)] == owner.shards and len(tensor.shards) > len(owner.shards)
+        dtypes = {part.dtype or schedule.dtype for part in (tensor, owner)}
+        same_layout = replace(
+            tensor, name=owner.name, sharded_over=owner.sharded_over, shard_of=None, dtype=owner.dtype
+        )
+        if not cut or len(dtypes) > 1 or same_layout != replace(owner, shard_of=None):
+            raise InputError(f"tensor {name!r} is a shard of {owner.name!r}, but {tensor} is no shard of {owner}")
 
 
 def _check_names(schedule: Schedule, role: Role) -> None:

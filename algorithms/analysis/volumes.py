@@ -26,6 +26,7 @@ class AttentionProducts:
     item_bytes : bytes of an element
     function : attention kernel: forward or backward, with stored attention weights or without
     rotated_bytes : bytes of queries and keys that rotary positions rotate first, or 0
+    drops : whether attention weights are dropped (dropout)
     """
 
     count: int
@@ -34,6 +35,7 @@ class AttentionProducts:
     item_bytes: int
     function: Function
     rotated_bytes: int = 0
+    drops: bool = False
 
     @property
     def flops(self) -> int:
@@ -48,7 +50,7 @@ class AttentionProducts:
     @property
     def stores_weights(self) -> bool:
         """Whether the attention weights are stored for the backward pass, which is then not fused."""
-        return self.function.startswith("attention_keeping")
+        return self.function.startswith(("attention_keeping", "attention_dropping"))
 
 
 def heads_per_group(op: Kernel) -> int:
@@ -67,7 +69,7 @@ def attention_products(op: Kernel, schedule: Schedule, coordinates: Coordinates)
     groups, item_bytes = columns // ((group + 2) * head), schedule.item_bytes(op.sources[0])
     count = rows // sequence * (groups * group)
     rotated = rows * groups * (group + 1) * head * item_bytes if "rotary_base" in numbers else 0
-    return AttentionProducts(count, sequence, head, item_bytes, op.function, rotated)
+    return AttentionProducts(count, sequence, head, item_bytes, op.function, rotated, "dropout" in numbers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeGuard, cast
+from typing import TYPE_CHECKING, Literal, TypeGuard
 
 import numpy as np
 
@@ -188,35 +188,50 @@ def parse_choices(text: str) -> Choices:
     """Returns the choice that `own[:NAME[:CHUNK]]`, `library`, `library:vector`, `auto`, `default` or
     `nccl[:ALGORITHM[:PROTOCOL]]` names.
 
-    `auto` is `own:ring`, which sends the fewest bytes in any group, until a prediction chooses.
+    Upper and lower case do not matter.  `auto` is `own:ring`, which sends the fewest bytes in any group, until a
+    prediction chooses.
 
-    >>> str(parse_choices("own:ring:256KiB"))
-    'own:ring:256KiB'
+    >>> str(parse_choices("own:ring:256KiB")), str(parse_choices("NCCL:Ring:simple"))
+    ('own:ring:256KiB', 'nccl:ring:Simple')
 
     Raises
     ------
     InputError : another word
     """
-    word, *names = text.split(":")
-    if text == DEFAULT_WORD:
+    lower = text.lower()
+    word, *names = lower.split(":")
+    if lower == DEFAULT_WORD:
         return DEFAULT_CHOICES
-    if text in ("own", "auto"):
-        return Choices(auto=text == "auto")
-    if text in LIBRARY:
-        return LIBRARY[text]
+    if lower in ("own", "auto"):
+        return Choices(auto=lower == "auto")
+    if lower in LIBRARY:
+        return LIBRARY[lower]
     if word == "own" and names[0] in SETS and len(names) <= len(("NAME", "CHUNK")):
         with suppress(InputError):  # a chunk that is no size
-            return Choices("own", names[0], parse_bytes(names[1]) if names[1:] else CHUNK_BYTES)
-    if word in ("nccl", "rccl") and len(names) <= len(("ALGORITHM", "PROTOCOL")):
-        from quadrille.algorithms.collectives.nccl.tuning_constants import ALGORITHMS
-
-        algorithm, protocol = (*names, None, None)[:2]
-        if (algorithm is None or algorithm in ALGORITHMS) and (
-            protocol is None or protocol in ALGORITHMS[cast("Algorithm", algorithm)]
-        ):
-            pair = cast("Algorithm", algorithm), cast("Protocol", protocol)
-            return Choices("nccl", nccl_algorithm=pair[0], nccl_protocol=pair[1])
+            return Choices("own", names[0], parse_bytes(text.split(":")[2]) if names[1:] else CHUNK_BYTES)
+    if word in ("nccl", "rccl") and (nccl := _nccl_choices(names)) is not None:
+        return nccl
     raise InputError(f"collectives {text!r}: accepted are own, library, auto, {_finer_words()}, {_nccl_words()}")
+
+
+def _nccl_choices(names: Sequence[str]) -> Choices | None:
+    """The choice of NCCL's model with this algorithm and protocol, in lower case; None for words that NCCL lacks.
+
+    >>> str(_nccl_choices(["ring", "ll128"])), _nccl_choices(["nvls", "ll"])
+    ('nccl:ring:LL128', None)
+    """
+    from quadrille.algorithms.collectives.nccl.tuning_constants import ALGORITHMS
+
+    algorithm, *protocols = names or [""]
+    if not algorithm:
+        return None if names else Choices("nccl")
+    if algorithm not in ALGORITHMS or len(protocols) > 1:
+        return None
+    by_word = {protocol.lower(): protocol for protocol in ALGORITHMS[algorithm]}
+    if protocols and protocols[0] not in by_word:
+        return None
+    protocol = by_word[protocols[0]] if protocols else None
+    return Choices("nccl", nccl_algorithm=algorithm, nccl_protocol=protocol)
 
 
 def _finer_words() -> str:

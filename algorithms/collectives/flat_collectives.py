@@ -151,6 +151,20 @@ def direct_all_to_all(members: int) -> Lowered:
     return replace(pairwise_all_to_all(members), algorithm="direct", at_once=True)
 
 
+def shift(members: int) -> Lowered:
+    """Shift along a ring: each member sends its whole buffer to the next member, all at the same time."""
+    whole = PieceRange(0, 1)
+
+    def step(i: int, _: int) -> Step:
+        return Step((i + 1) % members, whole, (i - 1) % members, whole)
+
+    def sections() -> list[Section]:
+        here = np.arange(members)
+        return [Section(steps=1, send_to=(here + 1) % members, receive_from=(here - 1) % members)]
+
+    return Lowered("shift", members, 1, 1, step, sections)
+
+
 def dissemination_barrier(members: int) -> Lowered:
     """Dissemination barrier: in step s each member signals the member 2**s after it."""
 

@@ -22,6 +22,7 @@ CollectiveAlgorithm = Literal[
     "hierarchical",
     "pairwise",
     "direct",
+    "shift",
     "dissemination",
 ]
 

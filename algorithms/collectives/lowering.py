@@ -92,6 +92,13 @@ def all_to_all(members: int, algorithm: CollectiveAlgorithm) -> Lowered:
             raise _unknown("all_to_all", algorithm)
 
 
+def send_receive(members: int, algorithm: CollectiveAlgorithm) -> Lowered:
+    """Send-receive: member i sends its whole buffer to i + 1, and receives that of i - 1, in a ring."""
+    if algorithm != "shift":
+        raise _unknown("send_receive", algorithm)
+    return flat_collectives.shift(members)
+
+
 def barrier(members: int, algorithm: CollectiveAlgorithm) -> Lowered:
     """Barrier with empty messages: no member ends before all have begun."""
     if algorithm != "dissemination":
@@ -115,6 +122,7 @@ SETS: dict[str, dict[CollectiveKind, CollectiveAlgorithm]] = {
         "broadcast": "pipelined",
         "reduce": "pipelined",
         "all_to_all": "direct",
+        "send_receive": "shift",
         "barrier": "dissemination",
     },
     "doubling": {
@@ -124,6 +132,7 @@ SETS: dict[str, dict[CollectiveKind, CollectiveAlgorithm]] = {
         "broadcast": "binomial",
         "reduce": "binomial",
         "all_to_all": "direct",
+        "send_receive": "shift",
         "barrier": "dissemination",
     },
     "halving_doubling": {
@@ -133,6 +142,7 @@ SETS: dict[str, dict[CollectiveKind, CollectiveAlgorithm]] = {
         "broadcast": "binomial",
         "reduce": "binomial",
         "all_to_all": "direct",
+        "send_receive": "shift",
         "barrier": "dissemination",
     },
     "double_binary_tree": {
@@ -142,6 +152,7 @@ SETS: dict[str, dict[CollectiveKind, CollectiveAlgorithm]] = {
         "broadcast": "double_binary_tree",
         "reduce": "double_binary_tree",
         "all_to_all": "direct",
+        "send_receive": "shift",
         "barrier": "dissemination",
     },
     "hierarchical": {
@@ -151,6 +162,7 @@ SETS: dict[str, dict[CollectiveKind, CollectiveAlgorithm]] = {
         "broadcast": "hierarchical",
         "reduce": "hierarchical",
         "all_to_all": "direct",
+        "send_receive": "shift",
         "barrier": "dissemination",
     },
 }
@@ -223,6 +235,8 @@ def _flat(kind: CollectiveKind, algorithm: CollectiveAlgorithm, members: int, ro
             return reduce(members, algorithm, root, pieces)
         case "all_to_all":
             return all_to_all(members, algorithm)
+        case "send_receive":
+            return send_receive(members, algorithm)
         case "barrier":
             return barrier(members, algorithm)
 

@@ -49,6 +49,10 @@ Function = Literal[
     "attention_gradient",
     "attention_keeping",
     "attention_keeping_gradient",
+    "attention_dropping",
+    "attention_dropping_gradient",
+    "dropout",
+    "dropout_gradient",
     "embed",
     "embed_gradient",
     "add_positions",
@@ -119,6 +123,12 @@ SIGNATURES: dict[Function, KernelSignature] = {
     "attention_keeping_gradient": KernelSignature(
         into=("m (group+2)h",), sources=("m (group+2)h", "m w", "m (group)h")
     ),
+    "attention_dropping": KernelSignature(into=("m (group)h", "m w", "m w", "m w"), sources=("m (group+2)h",)),
+    "attention_dropping_gradient": KernelSignature(
+        into=("m (group+2)h",), sources=("m (group+2)h", "m w", "m w", "m w", "m (group)h")
+    ),
+    "dropout": KernelSignature(into=("m n",), updates=("m n",)),
+    "dropout_gradient": KernelSignature(into=("m n",), sources=("m n", "m n")),
     "embed": KernelSignature(into=("m h",), sources=("m 1", "v h"), sums=(("rows", 1),)),
     "embed_gradient": KernelSignature(updates=("v h",), sources=("m 1", "m h"), linear=True, sums=(("rows", 1),)),
     "add_positions": KernelSignature(updates=("m h",), sources=("- h",)),
@@ -164,6 +174,8 @@ ATTENTION_PRODUCTS: dict[Function, int] = {
     "attention_gradient": 5,
     "attention_keeping": 2,
     "attention_keeping_gradient": 4,
+    "attention_dropping": 2,
+    "attention_dropping_gradient": 4,
 }
 """Matrix products of each attention kernel; a gradient without stored attention weights recomputes the scores."""
 

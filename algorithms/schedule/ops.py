@@ -18,7 +18,9 @@ GemmLayout = Literal["NN", "NT", "TN"]
 PointwiseFunction = Literal["zero", "copy", "add"]
 Combination = Literal["sum", "max"]
 OverlapName = Literal["oar", "ors", "oag"]
-CollectiveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all", "barrier"]
+CollectiveKind = Literal[
+    "all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all", "send_receive", "barrier"
+]
 Calls = Literal["regular", "vector"]
 """MPI call of a collective that has two: `regular` for equal shards (MPI_Allgather), `vector` for any sizes
 (MPI_Allgatherv).

@@ -14,7 +14,7 @@ DTYPES: dict[str, str] = {
 }
 """Full name of each short name of an element type."""
 KINDS: dict[str, CollectiveKind] = {kind.replace("_", ""): kind for kind in get_args(CollectiveKind)}
-KINDS |= {"bcast": "broadcast", "alltoall": "all_to_all"}
+KINDS |= {"bcast": "broadcast", "sendrecv": "send_receive"}
 
 
 def full_dtype(text: str) -> str:

@@ -9,9 +9,9 @@ from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.schedule.parts import Coordinates, Part, cut
 
 DType = Literal["float64", "float32", "float16", "bfloat16"]
-ElementType = DType | Literal["int32"]
-"""Element type of a tensor: a floating-point type, or int32 for token indices."""
-ITEM_BYTES: dict[ElementType, int] = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int32": 4}
+ElementType = DType | Literal["int32", "uint8"]
+"""Element type of a tensor: a floating-point type, int32 for token indices, or uint8 for masks."""
+ITEM_BYTES: dict[ElementType, int] = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int32": 4, "uint8": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,7 @@ class Tensor:
     dtype : element type, if it differs from the schedule's
     on_host : whether the tensor is in host memory, where only a HostCopy reaches it
     band_of : tensor of which this is a band of rows, in the same buffer
+    shard_of : tensor whose buffer stores this tensor, which is a shard of that tensor's block
 
     >>> str(Tensor("B", Part("k", ("y",)), Part("n", ("x",)), sharded_over="z"))
     'B (k/y × n/x) sharded over z'
@@ -103,6 +104,7 @@ class Tensor:
     first_indices: tuple[tuple[str, IntExpression], ...] = ()
     stages: tuple[int, ...] | None = None
     band_of: str | None = None
+    shard_of: str | None = None
 
     @property
     def shards(self) -> tuple[Axis, ...]:

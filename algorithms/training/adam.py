@@ -65,17 +65,15 @@ def moment_names(parameter: str) -> tuple[str, str]:
 def moments(parameter: Parameter) -> tuple[Tensor, Tensor]:
     """The moments, distributed like the parameter."""
     first, second = moment_names(parameter.name)
-    return replace(parameter.tensor, name=first), replace(parameter.tensor, name=second)
+    tensor = replace(parameter.tensor, shard_of=None)
+    return replace(tensor, name=first), replace(tensor, name=second)
 
 
 def optimizer_tensors(parameters: Sequence[Parameter], adam: Adam, statistics: DType | None = None) -> list[Tensor]:
     """Gradients, moments and, with clipping, squared norms, in the dtype of statistics."""
     tensors: list[Tensor] = []
     for parameter in parameters:
-        tensors += [
-            replace(parameter.tensor, name=parameter.gradient, dtype=parameter.gradient_dtype),
-            *moments(parameter),
-        ]
+        tensors += [parameter.gradient_tensor, *moments(parameter)]
     if adam.clip:
         names = (NORM, SQUARE, *map(_squares, _cuts(parameters)))
         tensors += [Tensor(name, ONE, ONE, dtype=statistics) for name in names]

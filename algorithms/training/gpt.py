@@ -23,8 +23,9 @@ from quadrille.algorithms.schedule.schedule import Schedule, declare
 from quadrille.algorithms.schedule.tensors import Copies, DType, Tensor
 from quadrille.algorithms.training.adam import STEP, Adam, optimizer_tensors
 from quadrille.algorithms.training.architecture import PLAIN, Architecture, check_sizes
+from quadrille.algorithms.training.dropout import MASK, Dropout
 from quadrille.algorithms.training.gpt_step import GptStep, ModelLayers
-from quadrille.algorithms.training.layers import LOSS
+from quadrille.algorithms.training.layers import LOSS, Layer
 from quadrille.algorithms.training.microbatches import MICROBATCH, Microbatches, microbatches
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.normalisation import Norm, normalisation
@@ -64,6 +65,8 @@ class Gpt:
     recompute : activation recomputation (`recompute.py`)
     inner : MLP width; 0 for four times hidden
     architecture : differences from the plain GPT
+    dropout : share of the elements that dropout sets to zero (`dropout.py`)
+    attention_dropout : share of the attention weights, if it differs
     """
 
     layers: int
@@ -87,6 +90,8 @@ class Gpt:
     recompute: Recompute = "none"
     inner: int = 0
     architecture: Architecture = PLAIN
+    dropout: float = 0.0
+    attention_dropout: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "sequence", "vocabulary", "batch", "steps"):
@@ -104,6 +109,12 @@ class Gpt:
         find_attention(self.attention)
         find_recompute(self.recompute)
         ParameterSharding(self.zero, self.precision)
+        self.dropout_of(self.batch)
+
+    def dropout_of(self, rows: int) -> Dropout:
+        """The dropout in microbatches of some sequences over all ranks."""
+        attention = self.dropout if self.attention_dropout is None else self.attention_dropout
+        return Dropout(self.dropout, attention, rows * self.sequence)
 
     @property
     def precision(self) -> Precision:
@@ -182,7 +193,8 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
     check_gpt(problem, grid, scheme, parts.rows)
     stages = pipeline_stages(problem, grid)
     plan = parameter_sharding(grid, problem.zero, problem.precision, parts.count, problem.gathered)
-    step = GptStep(_model_layers(problem, scheme, stages), stages, plan, problem.steps, problem.adam)
+    layers = _model_layers(problem, scheme, stages, problem.dropout_of(parts.rows))
+    step = GptStep(layers, stages, plan, problem.steps, problem.adam)
     statistics = problem.precision.statistics
     tensors = [
         *(tensor for layer in step.layers for tensor in layer.tensors),
@@ -214,7 +226,7 @@ def pipeline_stages(problem: Gpt, grid: Grid) -> Stages:
     return Stages(grid.pipeline, problem.layers, parts.count, chunks, order, limit, problem.stages)
 
 
-def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages) -> ModelLayers:
+def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages, dropout: Dropout) -> ModelLayers:
     """The embedding, the transformer layer, the last normalisation and the loss under a scheme."""
     rows, hidden = Part("batch", unit=problem.sequence), Part("hidden")
     architecture = problem.architecture
@@ -227,16 +239,31 @@ def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages) -> ModelLayers:
         problem.attention,
         problem.recompute,
         architecture,
+        dropout,
     )
     norm = Norm("last", rows, hidden, problem.hidden, "X", "last N", "dlast N", "dX", kind=architecture.norm)
     last = normalisation(norm, scheme)
     loss = scheme.vocabulary_loss(rows, "last N", "dlast N", problem.tokens, architecture)
     whole = Tensor(LOSS, ONE, ONE, copies=((STEP, problem.steps),), stages=stages.at(-1))
     return ModelLayers(
-        scheme.embedding(rows, "X", "dX", architecture),
+        _dropped_embedding(scheme.embedding(rows, "X", "dX", architecture), scheme, rows, dropout),
         transformer_layer(shape, rows, scheme),
         last,
         replace(loss, tensors=(*loss.tensors, whole)),
+    )
+
+
+def _dropped_embedding(embedding: Layer, scheme: Scheme, rows: Part, dropout: Dropout) -> Layer:
+    """The embedding with dropout of X; dropout of dX by the same mask is its gradient."""
+    if not dropout.hidden:
+        return embedding
+    mask = replace(scheme.stream.tensor("X mask", rows, Part("hidden")), dtype=MASK)
+    drop, drop_gradient = (dropout.drop("embedding", name, mask.name) for name in ("X", "dX"))
+    return replace(
+        embedding,
+        tensors=(*embedding.tensors, mask),
+        forward=(*embedding.forward, drop),
+        backward=(drop_gradient, *embedding.backward),
     )
 
 

@@ -80,9 +80,7 @@ class GptStep:
         if not self._steps.piped:
             return []
         shared = self._tail.parameters
-        return [
-            replace(parameter.tensor, name=OTHER_END_GRADIENT, dtype=parameter.gradient_dtype) for parameter in shared
-        ]
+        return [replace(parameter.gradient_tensor, name=OTHER_END_GRADIENT, shard_of=None) for parameter in shared]
 
     def roles(self) -> tuple[Role, ...]:
         """A program for each kind of stage."""

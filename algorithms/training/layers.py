@@ -1,6 +1,6 @@
 """Layers of a training step: tensors, trainable parameters, and the programs of the forward and backward pass."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.program import Program
@@ -22,12 +22,14 @@ class Parameter:
     summed_over : axes over which its gradient is a partial sum after the backward pass
     start : initial values
     gradient_dtype : dtype of the gradient, if it differs from the schedule's
+    gradient_shard_of : tensor whose buffer stores the gradient, if it is a shard
     """
 
     tensor: Tensor
     summed_over: tuple[Axis, ...]
     start: Start = "normal"
     gradient_dtype: DType | None = None
+    gradient_shard_of: str | None = None
 
     @property
     def name(self) -> str:
@@ -38,6 +40,11 @@ class Parameter:
     def gradient(self) -> str:
         """Name of the tensor of its gradient."""
         return f"d{self.name}"
+
+    @property
+    def gradient_tensor(self) -> Tensor:
+        """The gradient, distributed like the parameter."""
+        return replace(self.tensor, name=self.gradient, dtype=self.gradient_dtype, shard_of=self.gradient_shard_of)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,12 @@ The layers of a scheme read a weight W and write its gradient dW.  Here these be
     ZeRO 2   gathers W, scatters each microbatch's dW        the same with one microbatch
     ZeRO 3   gathers W in both passes, scatters each dW      3 (d-1)/d with one microbatch
 
-Bytes are those of the paper's table, 16, 4 + 12/d, 2 + 14/d and 16/d, except for ZeRO 1, whose scattered gradient has a
-buffer beside the whole one (another 1/d of the gradient), and for what one layer uses at a time.
+Bytes are those of the paper's table, 16, 4 + 12/d, 2 + 14/d and 16/d, and what one layer uses at a time.  With float32
+gradients, ZeRO 1 has 6 + 12/d, as Megatron's distributed optimizer has: the buffer of dW held stores dW, which is its
+shard.  The buffer of W held stores the weights that ZeRO 1 and 2 gather.
 
 Source: Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models", arXiv 1910.02054,
-sections 5 and 7.
+sections 5 and 7; NVIDIA, Megatron Core, "Distributed optimizer" (6 + 12/d bytes with bf16 weights and fp32 gradients).
 """
 
 from collections.abc import Iterator, Sequence
@@ -70,6 +71,11 @@ class ParameterSharding:
         return self.shards or self.precision.mixed
 
     @property
+    def gathers_in_place(self) -> bool:
+        """Whether the weights that a rank gathers once a step are stored inside the gathered weights."""
+        return self.zero in (1, 2)
+
+    @property
     def widens(self) -> bool:
         """Whether gradients are accumulated in another dtype than the backward pass writes."""
         return self.precision.gradient is not None
@@ -85,8 +91,14 @@ class ParameterSharding:
         if self.shards:
             tensor = replace(tensor, sharded_over=(*tensor.shards, "data"))
             summed_over = tuple(axis for axis in summed_over if axis != "data")
-        tensor = replace(tensor, dtype=self.precision.master)
-        return replace(parameter, tensor=tensor, summed_over=summed_over, gradient_dtype=self.precision.gradient)
+        holder = used_weight(parameter) if self.gathers_in_place and not self.precision.mixed else None
+        return replace(
+            parameter,
+            tensor=replace(tensor, dtype=self.precision.master, shard_of=holder),
+            summed_over=summed_over,
+            gradient_dtype=self.precision.gradient,
+            gradient_shard_of=_accumulated_gradient(parameter, self) if self.zero == 1 else None,
+        )
 
 
 def parameter_sharding(
@@ -191,8 +203,8 @@ def _used_weight_tensors(parameter: Parameter, stored: Parameter, plan: Paramete
         first_indices=parameter.tensor.first_indices if once else (),
     )
     if plan.shards and plan.precision.mixed:
-        cast = replace(stored.tensor, name=_cast_weight(parameter), dtype=None)
-        yield cast if plan.zero == 3 else replace(cast, copies=(), first_indices=())
+        holder = used_weight(parameter) if plan.gathers_in_place else None
+        yield replace(stored.tensor, name=_cast_weight(parameter), dtype=None, shard_of=holder)
 
 
 def _gather_before_use(program: Program, parameter: Parameter, plan: ParameterSharding, suffix: str = "") -> Program:
@@ -220,7 +232,7 @@ def _gradient_of_a_microbatch(
         return _accumulated_gradient(parameter, plan), tensors
     tensors.append(replace(whole, name=_microbatch_gradient(parameter)))
     if plan.zero >= 2:
-        shard = replace(stored.tensor, copies=(), first_indices=(), dtype=wide)
+        shard = replace(stored.tensor, copies=(), first_indices=(), dtype=wide, shard_of=None)
         tensors += (
             [replace(whole, name=f"{_microbatch_gradient(parameter)} widened", dtype=wide)] if plan.widens else []
         )

@@ -8,26 +8,28 @@ each host takes part: first of two hosts, then of all hosts.  The hosts of an em
 machine, so the ranks of all its hosts compute as the ranks of one host.
 """
 
-import sys
 from collections.abc import Sequence
 from functools import partial
 
 import msgspec
 
 from quadrille.algorithms.formats import schema_files
+from quadrille.algorithms.formats.measured_rows import MessagesRow
 from quadrille.algorithms.provenance import provenance
-from quadrille.experiments.calibrate.calibration_benchmarks import measure
+from quadrille.experiments.calibrate.calibration_benchmarks import measure, setting
+from quadrille.experiments.calibrate.calibration_parts import CalibrationParts
 from quadrille.experiments.calibrate.chunk_tuning import options_with_best_chunks, tune_messages
 from quadrille.experiments.calibrate.measured_machine import make_machine
 from quadrille.experiments.calibrate.network_sections import links_agree
 from quadrille.experiments.calibrate.topology_option import default_star, parse_routing_option, parse_topology_option
+from quadrille.experiments.output.tables import percent
 from quadrille.runtime.arrays.blas import NUMPY_BLAS, describe_blas, open_blas
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
 from quadrille.runtime.carriers.message_options import default_message_options
 from quadrille.runtime.host import world
 from quadrille.runtime.host.progress_reports import CollectiveWork, own_reporter, reporting
 from quadrille.runtime.measuring.calibration_sizes import FULL, CalibrationSizes
-from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.machines.machine import Fit, Machine
 from quadrille.topologies.machines.machine_file import save_machine
 
 
@@ -36,7 +38,6 @@ def calibrate(
     *,
     topology: str | None = None,
     routing: str = "",
-    quick: bool = False,
     blas: str = NUMPY_BLAS,
     command: Sequence[str] = (),
     sizes: CalibrationSizes = FULL,
@@ -48,7 +49,6 @@ def calibrate(
     out : path of the machine file, or `-`
     topology : topology of several hosts, as `family:key=value,…`; its link speeds may be omitted
     routing : routing rule; `shortest` by default
-    quick : whether to measure only a third of the products
     blas : BLAS whose products are measured, a name or a path
     command : words of the command line, for provenance
     sizes : sizes of the benchmarks
@@ -69,33 +69,55 @@ def calibrate(
     library = NumpyLibrary() if blas == NUMPY_BLAS else open_blas(blas, 1)
     # Between ranks of one host only a rank can fail, and the launcher sees that.
     reporter = own_reporter() if hosts[0].sharing else None
+    parts = CalibrationParts(is_root)
+    if left_out := sizes.left_out():
+        parts.say(f"left out: {', '.join(left_out)}")
     with reporting(reporter, CollectiveWork("microbenchmarks")):
-        message_rows = tune_messages(communicator, hosts, sizes) if communicator.Get_size() > 1 else ()
+        message_rows: tuple[MessagesRow, ...] = ()
+        if communicator.Get_size() > 1 and sizes.tunes_messages:
+            with parts.part(f"chunk sizes and progress threads of messages, {setting(communicator.Get_size())}"):
+                message_rows = tune_messages(communicator, hosts, sizes)
         message_options = communicator.bcast(options_with_best_chunks(message_rows, default_message_options(hosts[0])))
-        measured = measure(communicator, hosts, message_options, agree=agree, quick=quick, blas=blas, sizes=sizes)
+        measured = measure(communicator, hosts, message_options, agree=agree, blas=blas, sizes=sizes, parts=parts)
     if not is_root:
         return
     machine = make_machine(_name(out), measured, hosts, topology_option, routing_rule)
     origin = provenance(list(command), blas=describe_blas(library))
     machine = msgspec.structs.replace(machine, messages=message_rows, provenance=origin)
     save_machine(machine, out)
-    _report(machine, out)
+    _report(machine, out, parts)
 
 
 def _name(out: str) -> str:
     return "host" if out == "-" else out.rpartition("/")[2].removesuffix(".toml")
 
 
-def _report(machine: Machine, out: str) -> None:
+def _report(machine: Machine, out: str, parts: CalibrationParts) -> None:
+    """Prints the warnings, the best rates, and the verdict of the calibration."""
     assert machine.fit is not None
     for warning in machine.fit.warnings:
-        print(f"calibrate: {warning}", file=sys.stderr)
-    worst = max(machine.fit.residuals.values(), default=0.0)
+        parts.say(warning)
     rates = ", ".join(
         f"{dtype} {rate / 1e9:.1f} Gflop/s" for dtype, rate in machine.device.peak_flops_per_second.items()
     )
     where = "stdout" if out == "-" else out
-    print(
-        f"calibrate: best product a core {rates}; median residual of the fit up to {worst:.1%}; wrote {where}",
-        file=sys.stderr,
+    parts.say(f"best product a core {rates}; {sum(parts.seconds.values()):.0f} s; wrote {where}")
+    parts.say(f"verdict: {verdict(machine.fit)}")
+
+
+def verdict(fit: Fit) -> str:
+    """The verdict of a calibration: whether predictions can be trusted as far as the studies say.
+
+    >>> verdict(Fit(residuals={"gemm float64 NN": 0.012}))
+    'good: half of the products of each kind are within 1.2 % of the fit, and no warning was given'
+    >>> verdict(Fit(residuals={"gemm float64 NN": 0.012}, warnings=("other load disturbed the calibration",)))
+    'doubtful: the warning above; calibrate again when no other program runs'
+    """
+    if fit.warnings:
+        named = "the warning" if len(fit.warnings) == 1 else f"the {len(fit.warnings)} warnings"
+        return f"doubtful: {named} above; calibrate again when no other program runs"
+    worst = max(fit.residuals.values(), default=0.0)
+    return (
+        f"good: half of the products of each kind are within {percent(worst, signed=False)} of the fit, "
+        "and no warning was given"
     )

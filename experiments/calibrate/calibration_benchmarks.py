@@ -1,6 +1,5 @@
 """The microbenchmarks of a calibration: products, memory streams, layer functions, messages, MPI collectives."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, cast, get_args
 from quadrille.algorithms.formats.measured_rows import KernelRow, MemoryRow, StreamOperation
 from quadrille.algorithms.schedule.ops import GemmLayout
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
+from quadrille.experiments.calibrate.calibration_parts import SILENT, CalibrationParts
 from quadrille.experiments.calibrate.library_collectives import library_points
 from quadrille.experiments.calibrate.network_benchmarks import (
     LinksAgree,
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 DTYPES: tuple[DType, ...] = ("float64", "float32")
 LAYOUTS: tuple[GemmLayout, ...] = get_args(GemmLayout)
 STREAM_OPERATIONS: tuple[StreamOperation, ...] = get_args(StreamOperation)
-MOST_FLOPS = {"float64": 3.2e9, "float32": 6.4e9}
-"""The most operations of a product per thread."""
 REMEASURE_ROUNDS = 2
 """Rounds at the end in which disturbed points are measured again."""
 
@@ -103,9 +101,9 @@ def measure(
     message_options: MessageOptions,
     *,
     agree: LinksAgree = lambda _link, _flows: True,
-    quick: bool = False,
     blas: str = NUMPY_BLAS,
     sizes: CalibrationSizes = FULL,
+    parts: CalibrationParts = SILENT,
 ) -> CalibrationMeasurements:
     """All microbenchmarks, in the same order on every rank; a collective call.
 
@@ -118,32 +116,28 @@ def measure(
     hosts : hosts of the launch, with their ranks
     message_options : chunk size and progress of messages between hosts
     agree : function that says whether all-pairs flows have the rates that follow from the link speed
-    quick : whether to measure only a third of the products
     blas : BLAS whose products are measured, see `open_blas`
     sizes : sizes of the benchmarks
+    parts : reporter of the parts and their seconds
     """
-    rank, is_root = communicator.Get_rank(), communicator.Get_rank() == 0
+    rank = communicator.Get_rank()
     host = next(host for host in hosts if rank in host.ranks)
     local = cast("Intracomm", communicator.Split(color=hosts.index(host), key=rank))
     together, alone = _local_work(
-        communicator, communicator if host.sharing else local, host, quick=quick, blas=blas, sizes=sizes
+        communicator, communicator if host.sharing else local, host, blas=blas, sizes=sizes, parts=parts
     )
-    transfers, overheads = _within_host(local, is_root, sizes)
+    transfers, overheads = _within_host(local, sizes, parts)
     between = None
     if len(hosts) > 1:
-        _announce(is_root, f"messages between {len(hosts)} hosts, minutes where links are slow")
-        between = measure_network(communicator, hosts, message_options, agree, sizes)
+        between = measure_network(communicator, hosts, message_options, agree, sizes, parts)
         if host.sharing:
             overheads = overheads or between.overheads
-    if communicator.Get_size() > 1:
-        _announce(is_root, f"the MPI library's collectives, {communicator.Get_size()} ranks")
-    library_bytes = sizes.library_bytes[::2] if quick else sizes.library_bytes
     return CalibrationMeasurements(
         together=together,
         alone=alone,
         host_transfers=transfers,
         between=between,
-        library=list(library_points(Bench.of_sizes(communicator, sizes), library_bytes)),
+        library=_library(communicator, sizes, parts),
         overheads=_median_overheads(
             overheads or [measure_chain(local, "shift", 8, product_size=sizes.chain_product).overheads]
         ),
@@ -155,9 +149,9 @@ def _local_work(
     sharing: "Intracomm",
     host: world.ComputeHost,
     *,
-    quick: bool,
     blas: str,
     sizes: CalibrationSizes,
+    parts: CalibrationParts,
 ) -> tuple[LocalMeasurements, LocalMeasurements | None]:
     """Local work on as many ranks as the host has cores, and on one rank alone if that is another number.
 
@@ -165,14 +159,14 @@ def _local_work(
     ----------
     sharing : ranks that share the cores with this rank
     """
-    products, is_root = sizes.products // 3 if quick else sizes.products, communicator.Get_rank() == 0
 
     def work(bench: Bench) -> LocalMeasurements:
         threads = max(1, host.cores // bench.ranks)
         bench.library = bench.library if blas == NUMPY_BLAS else open_blas(blas, threads)
-        points, reference = _products(bench, products, threads=threads, say=is_root)
-        _announce(is_root, f"copies, sums and layer functions, {bench.ranks} ranks")
-        streams, kernels = _streams(bench), _kernels(bench)
+        with parts.part(f"products, {setting(bench.ranks, threads)}"):
+            points, reference = _products(bench, threads)
+        with parts.part(f"copies, sums and layer functions, {setting(bench.ranks)}"):
+            streams, kernels = _streams(bench), _kernels(bench)
         return LocalMeasurements(points, streams, kernels, reference + bench.reference(), bench.disturbed)
 
     computing = min(sharing.Get_size(), host.cores)
@@ -182,23 +176,35 @@ def _local_work(
     return together, measured_on_first(communicator, 1, _reference_alone if host.sharing else work, sizes=sizes)
 
 
+def setting(ranks: int, threads: int | None = None) -> str:
+    """The number of ranks and of their threads as text.
+
+    >>> setting(1, 2), setting(2)
+    ('1 rank with 2 threads', '2 ranks')
+    """
+    words = f"{ranks} rank{'s' if ranks > 1 else ''}"
+    return words if threads is None else f"{words} with {threads} thread{'s' if threads > 1 else ''}"
+
+
+def _library(communicator: "Intracomm", sizes: CalibrationSizes, parts: CalibrationParts) -> list[CollectivePoint]:
+    """The collectives of the MPI library; empty for one rank."""
+    if communicator.Get_size() == 1:
+        return []
+    with parts.part(f"collectives of the MPI library, {setting(communicator.Get_size())}"):
+        return list(library_points(Bench.of_sizes(communicator, sizes)))
+
+
 def _within_host(
-    local: "Intracomm", is_root: bool, sizes: CalibrationSizes
+    local: "Intracomm", sizes: CalibrationSizes, parts: CalibrationParts
 ) -> tuple[list[TransferPoint], list[Overheads]]:
     """Message steps between two ranks of a host and between all its ranks, and the overheads of the latter."""
     if local.Get_size() == 1:
         return [], []
-    _announce(is_root, f"messages between {local.Get_size()} ranks of a host")
-    transfers, overheads = _transfers(Bench.of_sizes(local, sizes))
-    if local.Get_size() > 2:
-        transfers = measured_on_first(local, 2, lambda bench: _transfers(bench)[0], sizes=sizes) + transfers
+    with parts.part(f"messages between {local.Get_size()} ranks of a host"):
+        transfers, overheads = _transfers(Bench.of_sizes(local, sizes))
+        if local.Get_size() > 2:
+            transfers = measured_on_first(local, 2, lambda bench: _transfers(bench)[0], sizes=sizes) + transfers
     return transfers, overheads
-
-
-def _announce(is_root: bool, text: str) -> None:
-    """Prints the next part of the calibration at rank 0, because each part takes a while."""
-    if is_root:
-        print(f"calibrate: {text}", file=sys.stderr, flush=True)
 
 
 def _reference_alone(bench: Bench) -> LocalMeasurements:
@@ -206,22 +212,22 @@ def _reference_alone(bench: Bench) -> LocalMeasurements:
     return LocalMeasurements([], [], [], bench.reference())
 
 
-def _products(bench: Bench, count: int, *, threads: int, say: bool) -> tuple[list[GemmPoint], list[Times]]:
+def _products(bench: Bench, threads: int) -> tuple[list[GemmPoint], list[Times]]:
     """Products of every dtype and layout, and the reference kernels beside each group of them."""
     points, reference = [], bench.reference()
     for dtype in DTYPES:
-        _announce(say, f"{dtype} products, {bench.ranks} ranks x {threads} threads")
         for layout in LAYOUTS:
-            for m, k, n in _shapes(bench.sizes, dtype, count, threads):
+            for m, k, n in _shapes(bench.sizes, dtype, threads):
                 points.append(bench.gemm(GemmPoint(m, k, n, dtype, layout, threads, bench.ranks)))
             reference += bench.reference(rounds=2)
     return _remeasured(bench, points), reference
 
 
-def _shapes(sizes: CalibrationSizes, dtype: DType, count: int, threads: int) -> Iterator[tuple[int, int, int]]:
+def _shapes(sizes: CalibrationSizes, dtype: DType, threads: int) -> Iterator[tuple[int, int, int]]:
     """m, k and n of products: spread evenly, and about half as many whose results have rows of whole pages."""
-    for columns, products in ((1, count), (PAGE_BYTES // ITEM_BYTES[dtype], max(LEAST_ROWS_IN_PAGES, count // 2))):
-        most = MOST_FLOPS[dtype] * threads
+    in_pages = max(LEAST_ROWS_IN_PAGES, sizes.products // 2)
+    for columns, products in ((1, sizes.products), (PAGE_BYTES // ITEM_BYTES[dtype], in_pages)):
+        most = sizes.most_flops[dtype] * threads
         yield from product_shapes(
             products, smallest=sizes.smallest, largest=sizes.largest, most_flops=most, columns=columns
         )

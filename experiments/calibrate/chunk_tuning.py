@@ -29,7 +29,7 @@ GATHERED_BYTES, PRODUCTS, ROUNDS = 4 << 20, 2, 5
 IN_A_ROW, PAIRS_BYTES = 3, 2 << 20
 """Gathers of pairs in a row, and their size [B]."""
 OTHER_CHUNKS = (16 << 10, 256 << 10)
-"""Further chunk sizes, tried between hosts only [B]; within a host, cores copy the messages."""
+"""Further chunk sizes, tried between hosts with a network of their own [B]; within a host, cores copy the messages."""
 NOISE = 0.05
 """The share by which a candidate must be faster than a simpler one."""
 CHUNKS_GAIN = 0.15
@@ -40,22 +40,27 @@ by 5 to 11 %; three of the five were repeated on the same machine, and none pref
 """
 
 
-def candidate_options(default: MessageOptions, *, hosts: int, threads: bool) -> list[MessageOptions]:
+def candidate_options(
+    default: MessageOptions, *, hosts: int, threads: bool, emulated: bool = False
+) -> list[MessageOptions]:
     """The candidate message options, the simplest first.
 
     >>> [(o.chunk_bytes, o.progress) for o in candidate_options(MessageOptions(), hosts=1, threads=True)]
     [(0, 'none'), (0, 'thread'), (65136, 'none'), (65136, 'thread')]
     >>> [(o.chunk_bytes, o.progress) for o in candidate_options(MessageOptions(), hosts=2, threads=True)[4:]]
     [(16384, 'thread'), (262144, 'thread')]
+    >>> candidate_options(MessageOptions(), hosts=2, threads=True, emulated=True)[4:]
+    []
 
     Parameters
     ----------
     default : message options of runs without a machine file
     hosts : number of hosts
     threads : whether the MPI library allows calls from two threads
+    emulated : whether the hosts share a machine: there no further chunk size was ever faster by `CHUNKS_GAIN`
     """
     progresses: tuple[Progress, ...] = get_args(Progress) if threads else ("none",)
-    others = OTHER_CHUNKS if hosts > 1 else ()
+    others = OTHER_CHUNKS if hosts > 1 and not emulated else ()
     candidates = [*product((0, CHUNK_BYTES), progresses), *((chunk, progresses[-1]) for chunk in others)]
     return [MessageOptions(chunk, default.poll_sleep_seconds, progress) for chunk, progress in candidates]
 
@@ -92,7 +97,8 @@ def tune_messages(
             for members, gathers, gathered in kinds
         )
 
-    candidates = candidate_options(default, hosts=len(hosts), threads=mpi_allows_threads())
+    emulated = hosts[0].sharing > 0
+    candidates = candidate_options(default, hosts=len(hosts), threads=mpi_allows_threads(), emulated=emulated)
     rounds = [[seconds(message_options) for message_options in candidates] for _ in range(ROUNDS)]
     if communicator.Get_rank() > 0:
         return ()

@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from quadrille.algorithms.formats.measured_rows import LibraryRow
 from quadrille.algorithms.schedule.ops import ROOTED, VECTOR_CALL_KINDS, Calls, CollectiveKind
-from quadrille.runtime.measuring.library_collectives import IN_A_ROW, KINDS, ROUNDS, GroupShape, group_shapes
+from quadrille.runtime.measuring.library_collectives import IN_A_ROW, KINDS, GroupShape, group_shapes
 from quadrille.runtime.measuring.measured_points import CollectivePoint
 from quadrille.runtime.measuring.microbenchmarks import Bench
 
@@ -22,45 +22,43 @@ LONG_SECONDS = 0.3
 """Duration of a collective after which larger sizes are not measured [s]."""
 SECONDS_PER_SIZE = 0.5
 """Approximate duration of all runs of one size [s]."""
-LEAST_RUNS, RUNS = 3, 4
-"""Number of runs of a size: the smallest, for long collectives, and the default."""
+LEAST_RUNS = 3
+"""Number of runs of long collectives."""
 PROPORTION_TOLERANCE, LEAST_HALVED_BYTES = 1.3, 1 << 16
 """Factor by which a time may differ from growth in proportion to the size, and smallest size with sizes in between."""
-HALVINGS = 2
-"""Largest number of times that an interval of sizes is halved."""
 Measure = Callable[[int, float], CollectivePoint]
 """Measures a collective, given its size [B] and its expected time [s], which is 0 if it is unknown."""
 
 
-def library_points(bench: Bench, sizes: Sequence[int]) -> Iterator[CollectivePoint]:
+def library_points(bench: Bench) -> Iterator[CollectivePoint]:
     """Measures the collectives of all ranks of a bench, in groups of every shape that a grid can have.
 
     Collectives with a root are measured in groups of more than two members; between two members they are messages.
-
-    Parameters
-    ----------
-    sizes : rising sizes [B]
     """
+    sizes, halvings = bench.sizes.library_bytes, bench.sizes.library_halvings
     for shape in group_shapes(bench.ranks):
-        for kind, calls in _kinds_and_calls(shape):
+        for kind, calls in _kinds_and_calls(shape, vector_calls=bench.sizes.library_vector_calls):
             shape_sizes = every_second(sizes) if calls == "vector" else sizes
-            yield from points_of_sizes(partial(_measure_collective, bench, kind, shape, calls), shape_sizes)
+            yield from points_of_sizes(partial(_measure_collective, bench, kind, shape, calls), shape_sizes, halvings)
 
 
 def _measure_collective(
     bench: Bench, kind: CollectiveKind, shape: GroupShape, calls: Calls | None, size: int, expected: float
 ) -> CollectivePoint:
-    runs = max(LEAST_RUNS, min(RUNS, int(SECONDS_PER_SIZE / (IN_A_ROW * expected)))) if expected else RUNS
-    return bench.collective(kind, shape, size, ROUNDS if kind in ROOTED else runs, calls)
+    usual = bench.sizes.library_runs
+    least = min(LEAST_RUNS, usual)
+    runs = max(least, min(usual, int(SECONDS_PER_SIZE / (IN_A_ROW * expected)))) if expected else usual
+    return bench.collective(kind, shape, size, bench.sizes.library_rounds if kind in ROOTED else runs, calls)
 
 
-def points_of_sizes(measure: Measure, sizes: Sequence[int]) -> Iterator[CollectivePoint]:
+def points_of_sizes(measure: Measure, sizes: Sequence[int], halvings: int) -> Iterator[CollectivePoint]:
     """Measures rising sizes until a collective takes long, and sizes in between if times grow out of proportion.
 
     Parameters
     ----------
     measure : function that measures a size, given the expected time
     sizes : rising sizes [B]
+    halvings : largest number of times that an interval of sizes is halved
     """
     previous_point: CollectivePoint | None = None
     for size in sizes:
@@ -68,7 +66,7 @@ def points_of_sizes(measure: Measure, sizes: Sequence[int]) -> Iterator[Collecti
             size, previous_point.seconds * size / previous_point.bytes if previous_point is not None else 0.0
         )
         if previous_point is not None:
-            yield from _points_between(measure, previous_point, point)
+            yield from _points_between(measure, previous_point, point, halvings)
         yield point
         if point.seconds > LONG_SECONDS:
             return
@@ -76,7 +74,7 @@ def points_of_sizes(measure: Measure, sizes: Sequence[int]) -> Iterator[Collecti
 
 
 def _points_between(
-    measure: Measure, low: CollectivePoint, high: CollectivePoint, halvings: int = HALVINGS
+    measure: Measure, low: CollectivePoint, high: CollectivePoint, halvings: int
 ) -> Iterator[CollectivePoint]:
     """Measures sizes between two points whose times do not grow in proportion to their sizes, by repeated halving."""
     proportional_seconds = low.seconds * high.bytes / low.bytes
@@ -107,10 +105,11 @@ def every_second(sizes: Sequence[int]) -> Sequence[int]:
     return sizes[::-2][::-1]
 
 
-def _kinds_and_calls(shape: GroupShape) -> Iterator[tuple[CollectiveKind, Calls | None]]:
+def _kinds_and_calls(shape: GroupShape, *, vector_calls: bool) -> Iterator[tuple[CollectiveKind, Calls | None]]:
     """The kinds of collectives to measure in groups of a shape, with the MPI calls of kinds that have two."""
+    both: tuple[Calls, ...] = get_args(Calls) if vector_calls else ("regular",)
     for kind in (*KINDS, *(ROOTED if shape.members > 2 else ())):
-        yield from ((kind, calls) for calls in (get_args(Calls) if kind in VECTOR_CALL_KINDS else (None,)))
+        yield from ((kind, calls) for calls in (both if kind in VECTOR_CALL_KINDS else (None,)))
 
 
 def library_row(point: CollectivePoint) -> LibraryRow:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, cast
 
+from quadrille.experiments.calibrate.calibration_parts import SILENT, CalibrationParts
 from quadrille.runtime.carriers.message_options import MessageOptions
 from quadrille.runtime.host.world import ComputeHost
 from quadrille.runtime.measuring.all_pairs_rates import measure_all_pairs
@@ -179,8 +180,9 @@ def measure_network(
     message_options: MessageOptions,
     agree: LinksAgree,
     sizes: CalibrationSizes = FULL,
+    parts: CalibrationParts = SILENT,
 ) -> NetworkMeasurements:
-    """All measurements between hosts: first between two hosts, then between all, with one rank on each host.
+    """All measurements between hosts, with one rank on each host.
 
     A collective call on all ranks of the communicator.
 
@@ -190,31 +192,64 @@ def measure_network(
     message_options : chunk size and progress of messages, as in runs
     agree : function that says whether the flows have the rates that follow from the link speed
     sizes : sizes of the benchmarks
+    parts : reporter of the parts and their seconds
     """
     firsts = [host.ranks[0] for host in hosts]
     rank = communicator.Get_rank()
     key = firsts.index(rank) if rank in firsts else len(firsts) + rank
     by_host = cast("Intracomm", communicator.Split(color=0, key=key))
-    counts = dict.fromkeys([2, len(hosts)])
-
-    def steps(bench: Bench) -> list[ChainResult]:
-        return remeasured_points(bench, pattern_points(bench, sizes.transfer_bytes))
-
-    measured_steps = [
-        step for count in counts for step in measured_on_first(by_host, count, steps, message_options, sizes)
-    ]
-    link = measured_on_first(by_host, len(hosts), lambda bench: measure_link_speed(bench.communicator, sizes))
-    flows = measure_all_pairs_flows(by_host, len(hosts), link, message_options, agree, sizes)
+    measured_steps = list[ChainResult]()
+    for count in transfer_counts(len(hosts), emulated=hosts[0].sharing > 0):
+        with parts.part(f"messages between {count} hosts"):
+            measured_steps += measured_on_first(by_host, count, _steps, message_options, sizes)
+    with parts.part(f"rates of all links, {len(hosts)} hosts"):
+        link = measured_on_first(by_host, len(hosts), lambda bench: measure_link_speed(bench.communicator, sizes))
+        flows = measure_all_pairs_flows(by_host, len(hosts), link, message_options, agree, sizes)
     beside, idle = OverlapCost(), 0.0
     if hosts[0].sharing:
-        cores, rate = hosts[0].cores, link.bytes_per_second
-        beside = measured_on_first(
-            by_host,
-            len(hosts),
-            lambda bench: measure_overlap_cost(bench.communicator, cores, rate, message_options, sizes),
-        )
-        idle = measure_idle_cores(by_host, cores, message_options, sizes)
+        beside, idle = _shared_cores(by_host, hosts, link, message_options, sizes, parts)
     points, overheads = [point for point, _ in measured_steps], [overheads for _, overheads in measured_steps]
     return NetworkMeasurements(
         points, overheads, link, beside, idle, flows, message_options.chunk_bytes, _median_ack_delay(points)
     )
+
+
+def transfer_counts(hosts: int, *, emulated: bool) -> list[int]:
+    """The numbers of hosts between which message steps are measured: all, and first two.
+
+    The links of an emulated network have the same rates for two hosts as for all, and a run on all hosts uses the
+    steps of all.
+
+    >>> transfer_counts(4, emulated=False), transfer_counts(4, emulated=True), transfer_counts(2, emulated=True)
+    ([2, 4], [4], [2])
+    """
+    return [hosts] if emulated else list(dict.fromkeys([2, hosts]))
+
+
+def _steps(bench: Bench) -> list[ChainResult]:
+    """The message steps of every pattern and size."""
+    return remeasured_points(bench, pattern_points(bench, bench.sizes.transfer_bytes))
+
+
+def _shared_cores(
+    by_host: "Intracomm",
+    hosts: Sequence[ComputeHost],
+    link: LinkSpeed,
+    message_options: MessageOptions,
+    sizes: CalibrationSizes,
+    parts: CalibrationParts,
+) -> tuple[OverlapCost, float]:
+    """The cost of messages that overlap products, and the idle time of cores, of hosts that share one machine."""
+    cores = hosts[0].cores
+    with parts.part(f"messages that overlap products, {len(hosts)} hosts"):
+        beside = measured_on_first(
+            by_host,
+            len(hosts),
+            lambda bench: measure_overlap_cost(
+                bench.communicator, cores, link.bytes_per_second, message_options, sizes
+            ),
+        )
+    if len(hosts) % cores == 0:  # ranks on all hosts are pinned to cores evenly, and no core waits for a rank
+        return beside, 0.0
+    with parts.part(f"products on more ranks than cores, {cores} cores"):
+        return beside, measure_idle_cores(by_host, cores, message_options, sizes)

@@ -24,6 +24,7 @@ DEFAULT_OPTIONS = {
     "steps": 1,
     "clip": 0.0,
     "gradient_bytes": 4,
+    "dropout": 0.0,
 }
 """Default values of options, which labels omit."""
 

@@ -150,9 +150,9 @@ def summary_sentences(
     >>> busy = ExplainedLink("leaf:0>spine:0", bytes=9e9, utilisation=0.95)
     >>> for line in summary_sentences(1.0, {"bandwidth": 0.75, "compute": 0.25}, [], [busy]):
     ...     print(line)
-    most of the time is bandwidth: 750 ms of 1 s (75 %)
+    most of the time is bandwidth: 750 ms of 1.00 s (75 %)
     leaf:0>spine:0 is used to 95 %: it limits the run
-    at full bandwidth its bytes take 950 ms of 1 s
+    at full bandwidth its bytes take 950 ms of 1.00 s
     """
     if parts and seconds > 0:
         largest, most = max(parts.items(), key=lambda part: part[1])

@@ -26,7 +26,7 @@ from quadrille.experiments.laboratory.topology_plan import (
 )
 from quadrille.experiments.network.topology_show import find_topology
 from quadrille.runtime.host.console import remark
-from quadrille.runtime.laboratory import laboratory, namespaces
+from quadrille.runtime.laboratory import laboratory
 from quadrille.runtime.laboratory.laboratory import Laboratory
 from quadrille.runtime.laboratory.register import MACHINE_REGISTER, LaboratoryRecord, Register, check_name
 from quadrille.runtime.launching.supervise import signals_as_interrupts
@@ -85,6 +85,7 @@ def bring_up(topology: str, *, rate: str, routing: str, name: str, register: Reg
     laboratory_to_start = parse_laboratory(topology, rate, routing, check_name(name))
     with signals_as_interrupts():
         entry = laboratory.up(laboratory_to_start, register)
+    _remark_ignored_latencies(topology)
     print("\n".join(_laboratory_lines(entry)))
 
 
@@ -115,6 +116,7 @@ def run_in_laboratory(
     laboratory_to_start = parse_laboratory(topology, rate, routing, name)
     command_with_topology(laboratory_to_start.entry, ranks, command)  # checks the command before the laboratory starts
     with laboratory.standing(laboratory_to_start) as entry:
+        _remark_ignored_latencies(topology)
         return launch_in_laboratory(entry, ranks, command, launcher_options, program=None if is_program else PROGRAM)
 
 
@@ -155,7 +157,7 @@ def parse_laboratory(topology: str, rate: str = "", routing: str = "", name: str
 
     Raises
     ------
-    InputError : invalid topology, rate, routing rule or name, or no permission to create namespaces
+    InputError : invalid topology, rate, routing rule or name
     """
     name = check_name(name or f"run{os.getpid()}")
     machine = find_machine(topology) if topology.endswith(".toml") else None
@@ -168,8 +170,6 @@ def parse_laboratory(topology: str, rate: str = "", routing: str = "", name: str
     elif machine is None:
         _check_rates_given(topology)
     plan = namespace_plan(net, rule)
-    namespaces.check_allowed()
-    _remark_ignored_latencies(topology)
     working = np.flatnonzero(~net.failed)
     rates = dict(zip(net.link_names(working), net.bandwidths[working].tolist(), strict=True))
     topology_with_rates = _topology_with_rates(topology if machine is None else _topology_text(machine), factor)

@@ -20,7 +20,7 @@ def bus_factor(kind: CollectiveKind, members: int) -> float:
             return 2 * (members - 1) / members
         case "all_gather" | "reduce_scatter" | "all_to_all":
             return (members - 1) / members
-        case "broadcast" | "reduce" | "barrier":
+        case "broadcast" | "reduce" | "send_receive" | "barrier":
             return 1.0
 
 
@@ -31,5 +31,5 @@ def bus_formula(kind: CollectiveKind) -> str:
             return "bytes / seconds x 2 (g - 1) / g"
         case "all_gather" | "reduce_scatter" | "all_to_all":
             return "bytes / seconds x (g - 1) / g"
-        case "broadcast" | "reduce" | "barrier":
+        case "broadcast" | "reduce" | "send_receive" | "barrier":
             return "bytes / seconds"

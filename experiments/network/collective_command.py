@@ -184,13 +184,20 @@ def collective_remarks(predicted: CollectivePrediction, machine: Machine, net: N
     if question.choices.implementation == "nccl" and gpu_generation(machine) is None:
         yield f"{machine.name} names no kind of GPU: NCCL is modelled as on A100"
     if predicted.cards is not None and most_idle(predicted.cards):
-        yield idle_line(predicted.cards, "messages leave a node")
+        yield idle_line(predicted.cards, "messages leave a node", _remedy(question))
     if (contradiction := contradiction_remark(predicted)) is not None:
         yield contradiction
     if machine.faults is not None and machine.faults.slow:
         yield "a slow GPU changes nothing: a collective has no local work"
     if question.group == 1:
         yield "a group of one rank sends nothing"
+
+
+def _remedy(question: CollectiveQuestion) -> str:
+    """What would use more of a node's network cards, or why nothing does."""
+    if question.kind == "send_receive":
+        return "each node sends one message in the ring"
+    return "nccl uses all" if question.choices.implementation != "nccl" else "so few leave the node"
 
 
 def contradiction_remark(predicted: CollectivePrediction) -> str | None:

@@ -99,7 +99,7 @@ def lowered_collective(question: CollectiveQuestion, sharing: int) -> tuple[Lowe
 
 def _check_rings(question: CollectiveQuestion, lowered: Lowered) -> None:
     """Raises InputError for channels of an algorithm that is not a ring."""
-    if question.kind in (*ROOTED, "barrier") or lowered.algorithm != "ring":
+    if question.kind in (*ROOTED, "send_receive", "barrier") or lowered.algorithm != "ring":
         raise InputError(
             f"--channels {question.channels}: rings are laid in channels, not {question.kind} by {lowered.algorithm}; "
             "own:ring all-gather, reduce-scatter and all-reduce are rings"

@@ -187,7 +187,7 @@ def level_lines(net: Network) -> Iterator[str]:
     >>> from quadrille.topologies.families.basic import star
     >>> print("\n".join(level_lines(star(3, bandwidth=25e9, latency=1e-6))))
       switch  1
-        │       3 from host, each 25 GB/s, 1 us
+        │       3 from host, each 25 GB/s, 1.00 us
       host    3
     """
     all_bundles = list(link_bundles(net))

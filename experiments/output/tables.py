@@ -5,6 +5,7 @@ On a terminal long names are wrapped between words; no word or number is cut. El
 
 import sys
 from collections.abc import Iterable, Sequence
+from math import floor, log10
 
 from rich import box
 from rich.cells import cell_len
@@ -12,6 +13,8 @@ from rich.console import Console, Group
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
+
+from quadrille.algorithms.units import NOISE_SECONDS
 
 Row = Sequence[str]
 UNKNOWN = "-"
@@ -73,17 +76,17 @@ def percent(fraction: float | None, *, signed: bool = True) -> str:
 
 
 def milliseconds(seconds: float | None) -> str:
-    """Seconds as milliseconds with four digits, so that the times of a column have one unit.
+    """Seconds as milliseconds with four significant digits, so that the times of a column have one unit.
+
+    As in `format_seconds`, less than half a nanosecond is 0.
 
     >>> milliseconds(0.0123456), milliseconds(2.5), milliseconds(1.5e-6), milliseconds(2.8e-14), milliseconds(None)
-    ('12.35 ms', '2500 ms', '0.0015 ms', '0 ms', '-')
+    ('12.35 ms', '2500 ms', '0.001500 ms', '0 ms', '-')
     """
     if seconds is None:
         return UNKNOWN
-    value = 1000 * seconds
-    if abs(value) >= 1000:
-        return f"{value:.0f} ms"
-    if round(value, 4) == 0:
+    if abs(seconds) < NOISE_SECONDS:
         return "0 ms"
-    digits = 4 if abs(value) < 1 else 3 if abs(value) < 10 else 2 if abs(value) < 100 else 1
-    return f"{value:.{digits}f} ms"
+    value = 1000 * seconds
+    digits = 3 - floor(log10(abs(float(f"{value:.4g}"))))
+    return f"{value:.{max(0, digits)}f} ms"

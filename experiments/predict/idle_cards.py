@@ -61,10 +61,15 @@ def _emptiest(used_nodes: Ints, nodes: Ints) -> Cards | None:
     return int(used[place]), int(counts[place])
 
 
-def idle_line(cards: Cards, messages: str) -> str:
-    """The line that says that most cards are idle."""
+def idle_line(cards: Cards, messages: str, remedy: str = "nccl uses all") -> str:
+    """The line that says that most cards are idle.
+
+    Parameters
+    ----------
+    remedy : what would use more of them, or why nothing does
+    """
     used, count = cards
-    return f"{messages} by {used} of the {count} network cards of a node; the others are idle (nccl uses all)"
+    return f"{messages} by {used} of the {count} network cards of a node; the others are idle ({remedy})"
 
 
 def idle_cards_remarks(prepared: "PreparedExperiment") -> Iterator[str]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from quadrille.experiments.predict.collectives_choice import ChosenCollective
     from quadrille.experiments.predict.order_choice import ChosenOrder
     from quadrille.experiments.workloads.experiment import Experiment
-    from quadrille.simulator.simulate import Shortcuts, Simulator
+    from quadrille.simulator.simulate import Limits, Shortcuts, Simulator
 
 
 def predict(
@@ -168,6 +168,7 @@ def predict_record_and_timeline(
     shortcuts: "Shortcuts | None" = None,
     granularity: AskedGranularity = "exact",
     announce: bool = False,
+    limits: "Limits | None" = None,
 ) -> tuple[Record, Timeline]:
     """The predicted record of an experiment on a machine, and its timeline.
 
@@ -175,7 +176,13 @@ def predict_record_and_timeline(
     """
     prepared = prepare(experiment, machine)
     return predict_prepared(
-        prepared, command, backend=backend, shortcuts=shortcuts, granularity=granularity, announce=announce
+        prepared,
+        command,
+        backend=backend,
+        shortcuts=shortcuts,
+        granularity=granularity,
+        announce=announce,
+        limits=limits,
     )
 
 
@@ -198,6 +205,7 @@ def predict_prepared(
     granularity: AskedGranularity = "exact",
     timeline_ranks: Sequence[int] = (),
     announce: bool = False,
+    limits: "Limits | None" = None,
 ) -> tuple[Record, Timeline]:
     """The predicted record of a prepared experiment, and its timeline.
 
@@ -210,9 +218,10 @@ def predict_prepared(
     granularity : exact, collective, or auto for a simulation of at most a few seconds
     wanted : ranks that the timeline must have
     announce : whether a message on stderr announces a long simulation
+    limits : limits of the wall time and the size of the simulation; None for the usual limits
     """
     from quadrille.experiments.predict.predicted_record import predicted_record
-    from quadrille.simulator.simulate import Shortcuts, Simulator
+    from quadrille.simulator.simulate import LIMITS, Shortcuts, Simulator
 
     with gc_paused():
         experiment, schedule = prepared.experiment, prepared.simulated_schedule
@@ -231,6 +240,7 @@ def predict_prepared(
             shortcuts=shortcuts or Shortcuts(),
             granularity=granularity,
             rank_placement=prepared.placement,
+            limits=limits or LIMITS,
         )
         if announce:
             remark_all(choice.line() for choice in chosen)

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from quadrille.algorithms.analysis.axonn import MODELLED, block_seconds
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.training.memory import largest_memory
-from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.rank.candidate_grids import CandidateGrids, Ints, candidate_grids
 from quadrille.experiments.rank.memory_by_grid import peak_bytes_by_grid
 from quadrille.experiments.rank.rank_question import RankQuestion
@@ -21,7 +19,7 @@ from quadrille.experiments.rank.ring_bandwidths import (
 )
 from quadrille.experiments.rank.work_sharing import WorkSharing
 from quadrille.experiments.workloads.fullest_device import fullest_device
-from quadrille.experiments.workloads.memory_advice import memory_advice, problem_memory_options
+from quadrille.experiments.workloads.no_grid import TooLarge, step_shortage
 
 Floats = NDArray[np.float64]
 EQUAL_DIGITS = 9
@@ -136,11 +134,6 @@ def _rounded(seconds: Floats) -> Floats:
 def _too_large_message(question: RankQuestion, all_candidates: CandidateGrids, bytes_needed: Ints) -> str:
     """The error message if no grid fits: the smallest memory that a grid needs, and options that reduce it."""
     least = int(np.argmin(bytes_needed))
-    grid, device = all_candidates.grid(least), question.machine.device.memory_bytes
-    memory = largest_memory(question.schedule(grid), question.training.execution.choices)
-    kinds = {str(kind): size for kind, size in memory.items()}
-    return (
-        f"no grid fits: model {question.shape.name} on {question.gpus} GPUs needs at least "
-        f"{format_bytes(int(bytes_needed[least]))} a GPU (grid {grid}), and one of {question.machine.name} has "
-        f"{format_bytes(device)}; {memory_advice(kinds, problem_memory_options(question.problem))}"
-    )
+    step = TooLarge(question.experiment(all_candidates.grid(least)), int(bytes_needed[least]))
+    sharing = fullest_device(question.machine, question.gpus).ranks
+    return step_shortage(step, f"model {question.shape.name}", question.machine, sharing).message(question.machine)

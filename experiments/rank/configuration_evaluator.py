@@ -8,16 +8,15 @@ from dataclasses import dataclass
 
 from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.predict.closed_form import ClosedFormModel
 from quadrille.experiments.predict.sampled_step import closed_form_step, sampled_step
 from quadrille.experiments.predict.training_step import TrainingStep, simulated_step
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.ring_bandwidths import Ring
 from quadrille.experiments.workloads.fullest_device import fullest_device
+from quadrille.experiments.workloads.no_grid import TooLarge
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
-from quadrille.topologies.machines.machine import Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +54,15 @@ class Evaluator:
         """Bandwidth of the rings of an axis [B/s]."""
         return self._closed_form_model.ring_link(experiment.grid, axis).bandwidth
 
-    def first_fitting(self, alternatives: Sequence[TrainingExperiment]) -> Configuration | int:
-        """The first alternative that fits in memory, or the smallest memory that an alternative needs [B]."""
-        least = 0
+    def first_fitting(self, alternatives: Sequence[TrainingExperiment]) -> Configuration | TooLarge:
+        """The first alternative that fits in memory, or the alternative that needs the least memory."""
+        too_large: list[TooLarge] = []
         for experiment in alternatives:
             needed = experiment_peak_bytes(experiment)
             if self._placed.fits(self.machine, needed):
                 return Configuration(experiment, closed_form_step(experiment, self._closed_form_model), needed)
-            least = min(needed, least or needed)
-        return least
+            too_large.append(TooLarge(experiment, needed))
+        return min(too_large, key=lambda step: step.order)
 
     def fastest(self, alternatives: Sequence[TrainingExperiment]) -> Configuration:
         """The fastest of the alternatives, which differ in rank order only; the first if several are equal."""
@@ -76,15 +75,3 @@ class Evaluator:
         if experiment.grid.pipeline == 1:
             return simulated_step(experiment, self.machine, granularity=granularity)
         return sampled_step(experiment, self.machine, granularity, self._closed_form_model)
-
-
-def too_large_message(machine: Machine, experiment: TrainingExperiment, needed: int) -> str:
-    """The message about a configuration that needs more memory than a device of the machine has.
-
-    Parameters
-    ----------
-    needed : memory that a rank needs [B]
-    """
-    device_bytes, least = format_bytes(machine.device.memory_bytes), format_bytes(needed)
-    need = f"{experiment.scheme.name} on {experiment.grid} needs at least {least} a GPU"
-    return f"{need}, and one of {machine.name} has {device_bytes}"

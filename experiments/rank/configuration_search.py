@@ -19,8 +19,8 @@ from quadrille.algorithms.analysis.axonn import MODELLED
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.output.progress import StepCount
-from quadrille.experiments.rank.configuration_evaluator import Configuration, Evaluator, too_large_message
-from quadrille.experiments.rank.configurations import ExcludedConfigurations, SearchSpace, configurations
+from quadrille.experiments.rank.configuration_evaluator import Configuration, Evaluator
+from quadrille.experiments.rank.configurations import SearchSpace, configurations
 from quadrille.experiments.rank.lower_estimates import estimated_seconds, least_bytes
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.ring_bandwidths import (
@@ -31,6 +31,7 @@ from quadrille.experiments.rank.ring_bandwidths import (
 )
 from quadrille.experiments.rank.work_sharing import WorkSharing
 from quadrille.experiments.workloads.fullest_device import fullest_device
+from quadrille.experiments.workloads.no_grid import ExcludedGrids, TooLarge
 from quadrille.experiments.workloads.rank_orders import grids_in_every_order
 from quadrille.experiments.workloads.training import TrainingExperiment
 
@@ -38,7 +39,7 @@ FITTING_WANTED, FITTING_WANTED_BY_SCHEME, EVALUATED_TOGETHER = 32, 20, 16
 """Number of fitting configurations that are wanted in all, and at least for each scheme; number evaluated at a time."""
 MOST_EVALUATED = 4
 """Limit of the configurations that are evaluated, as a multiple of those wanted."""
-MEMORY, SLOWER, OTHER_ORDER = "memory", "a slower estimate", "a slower rank order"
+SLOWER, OTHER_ORDER = "a slower estimate", "a slower rank order"
 Alternatives = tuple[TrainingExperiment, ...]
 """Configurations in order of preference: the first that fits in memory is used."""
 
@@ -58,7 +59,7 @@ class RankedConfigurations:
 
     best: tuple[Configuration, ...]
     evaluator: Evaluator
-    excluded: ExcludedConfigurations
+    excluded: ExcludedGrids
     bandwidths: dict[Ring, float]
     from_table: bool
 
@@ -98,7 +99,7 @@ def search_configurations(
                 evaluator, scheme_candidates, excluded, work_sharing, fitting_wanted, step_count
             )
     if not best:
-        raise InputError(_no_configuration_message(question, excluded))
+        raise _no_configuration(question, excluded)
     best = _sorted_by_seconds(best)
     if question.limits.order is None:
         orders_of_best = [tuple(_in_all_orders(configuration.experiment)) for configuration in best[: question.top]]
@@ -119,20 +120,19 @@ def search_configurations(
     return RankedConfigurations(tuple(best), evaluator, excluded, simulated, measured)
 
 
-def _no_configuration_message(question: RankQuestion, excluded: ExcludedConfigurations) -> str:
-    """The error message if no configuration is left: the reasons, and options that would help."""
+def _no_configuration(question: RankQuestion, excluded: ExcludedGrids) -> InputError:
+    """The error if no configuration is left: the reasons, and options that would help."""
     if not excluded.counts:
-        return f"no grid of {question.gpus} GPUs has --min-model-parallel {question.limits.least_model_parallel}" + (
-            " and powers of two alone: leave --powers-of-two out" if question.limits.powers_of_two else ""
+        return InputError(
+            f"no grid of {question.gpus} GPUs has --min-model-parallel {question.limits.least_model_parallel}"
+            + (" and powers of two alone: leave --powers-of-two out" if question.limits.powers_of_two else "")
         )
-    helps = (
-        "; more --gpus, --recompute full or a machine with more memory would help" if MEMORY in excluded.counts else ""
-    )
-    return f"no configuration is left: {'; '.join(excluded.lines())}{helps}"
+    sharing = fullest_device(question.machine, question.gpus).ranks
+    return excluded.error(f"model {question.shape.name}", "configuration", question.machine, sharing)
 
 
 def _possibly_fitting(
-    question: RankQuestion, all_experiments: Sequence[TrainingExperiment], excluded: ExcludedConfigurations
+    question: RankQuestion, all_experiments: Sequence[TrainingExperiment], excluded: ExcludedGrids
 ) -> list[TrainingExperiment]:
     """The configurations whose weights, gradients and optimizer states fit."""
     bytes_per_rank = question.machine.device.memory_bytes / fullest_device(question.machine, question.gpus).ranks
@@ -142,7 +142,7 @@ def _possibly_fitting(
         if needed <= bytes_per_rank:
             candidates.append(experiment)
         else:
-            excluded.add(MEMORY, too_large_message(question.machine, experiment, int(needed)))
+            excluded.add_too_large(TooLarge(experiment, int(needed), states_only=True), question.machine)
     return candidates
 
 
@@ -183,7 +183,7 @@ def _sorted_by_estimate(
 def _evaluate_until_enough(
     evaluator: Evaluator,
     by_estimate: Sequence[Alternatives],
-    excluded: ExcludedConfigurations,
+    excluded: ExcludedGrids,
     work_sharing: WorkSharing,
     fitting_wanted: int,
     step_count: StepCount,
@@ -200,7 +200,7 @@ def _evaluate_until_enough(
             if isinstance(result, Configuration):
                 fitting.append(result)
             else:
-                excluded.add(MEMORY, too_large_message(evaluator.machine, alternatives[0], result), len(alternatives))
+                excluded.add_too_large(result, evaluator.machine, len(alternatives))
     step_count.total -= max(0, limit - evaluated)
     if remaining := sum(map(len, by_estimate[evaluated:])):
         excluded.add(SLOWER, f"{by_estimate[evaluated][0].scheme.name} on {by_estimate[evaluated][0].grid}", remaining)

@@ -6,9 +6,8 @@ nodes.  The pipeline's axis is the slowest.  Microbatches are powers of two, at
 most `LARGEST_MICROBATCH` sequences in a pipeline, or all of a replica's share.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 
 from quadrille.algorithms.analysis.axonn import MODELLED
@@ -22,6 +21,7 @@ from quadrille.experiments.rank.candidate_grids import GridLimits
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.sweep.best_grid import GRID_FORMS, MOST_NODES_OF_X_AND_Y
 from quadrille.experiments.workloads.grids import divisors, factorisations
+from quadrille.experiments.workloads.no_grid import DIVISION, ExcludedGrids
 from quadrille.experiments.workloads.rank_orders import FASTEST_FIRST
 from quadrille.experiments.workloads.training import TrainingExperiment
 
@@ -48,45 +48,12 @@ class SearchSpace:
     recomputes: tuple[Recompute, ...] | None = None
 
 
-@dataclass(slots=True)
-class ExcludedConfigurations:
-    """Configurations that are left out, counted by reason, with the first example of each reason.
-
-    >>> excluded = ExcludedConfigurations()
-    >>> excluded.add("memory", "60 GiB of 40 GiB"), excluded.add("memory", "61 GiB of 40 GiB")
-    (None, None)
-    >>> excluded.counts["memory"], excluded.examples["memory"]
-    (2, '60 GiB of 40 GiB')
-    """
-
-    counts: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, str] = field(default_factory=dict)
-
-    def add(self, reason: str, example: str, count: int = 1) -> None:
-        """Counts configurations under a reason; the first example of a reason is kept."""
-        if count:
-            self.counts[reason] += count
-            self.examples.setdefault(reason, example)
-
-    def lines(self) -> list[str]:
-        """A line for each reason, the most frequent reason first.
-
-        >>> excluded = ExcludedConfigurations()
-        >>> excluded.add("memory", "60 GiB of 40 GiB", 2)
-        >>> excluded.lines()
-        ['2 by memory: 60 GiB of 40 GiB']
-        """
-        return [f"{count} by {reason}: {self.examples[reason]}" for reason, count in self.counts.most_common()]
-
-
-def configurations(
-    question: RankQuestion, space: SearchSpace
-) -> tuple[list[TrainingExperiment], ExcludedConfigurations]:
+def configurations(question: RankQuestion, space: SearchSpace) -> tuple[list[TrainingExperiment], ExcludedGrids]:
     """All possible configurations of a search space, and the excluded configurations by reason."""
     from quadrille.simulator.machine.network import network_of
 
     training, per_node = question.training, network_of(question.machine).per_node
-    excluded, experiments = ExcludedConfigurations(), []
+    excluded, experiments = ExcludedGrids(), []
     for scheme, grid in product(space.schemes, _grids(question.gpus, space, question.limits)):
         if reason := _exclusion_reason(scheme, grid, per_node) or _duplicate_reason(scheme, grid, space):
             excluded.add(reason, f"{scheme.name} on {grid}")
@@ -98,7 +65,7 @@ def configurations(
                 try:
                     _check_configuration(experiment)
                 except InputError as error:
-                    excluded.add("what does not divide", str(error))
+                    excluded.add(DIVISION, str(error))
                 else:
                     experiments.append(experiment)
     return experiments, excluded

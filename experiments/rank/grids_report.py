@@ -98,6 +98,7 @@ def _simulated_grid(question: RankQuestion, ranking: RankedGrids, place: int, st
 COLUMNS: Columns[SimulatedGrid] = Columns(
     names={"grid": shown_lengths, "order": shown_order},
     parts=("compute", "latency", "transfer", "hidden", "waiting"),
+    model="communication by model",
 )
 
 

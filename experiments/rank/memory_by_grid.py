@@ -36,7 +36,7 @@ def peak_bytes_by_grid(schedule: Schedule, lengths: Lengths) -> Ints:
     for name in sorted(touched):
         tensor = schedule.tensors[name]
         size = _elements(schedule, tensor, lengths) * schedule.item_bytes(name)
-        total = total + np.where(_is_view(name, written, lengths), 0, size)
+        total = total + np.where(_is_view(schedule, name, written, lengths), 0, size)
     return total
 
 
@@ -68,9 +68,14 @@ def _longest(size: Ints, parts: Ints) -> Ints:
     return -(-size // parts)
 
 
-def _is_view(name: str, written: tuple[Op, ...], lengths: Lengths) -> NDArray[np.bool_]:
-    """Whether a tensor is a view of its source on each grid [grids]: all its writers are collectives of one rank."""
+def _is_view(schedule: Schedule, name: str, written: tuple[Op, ...], lengths: Lengths) -> NDArray[np.bool_]:
+    """Whether a tensor is a view on each grid [grids].
+
+    A view is declared as a shard, or all its writers are collectives of one rank.
+    """
     nowhere = np.zeros_like(next(iter(lengths.values())), dtype=np.bool_)
+    if schedule.tensors[name].shard_of is not None:
+        return ~nowhere
     writers = [op for op in written if name in writes(op)]
     for op in writers:
         if not isinstance(op, AllGather | Broadcast | ReduceScatter) or name != op.into:

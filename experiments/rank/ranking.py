@@ -98,7 +98,7 @@ class Ranking(Tabular, msgspec.Struct, Generic[Entry], frozen=True, kw_only=True
     model: str
     machine: str
     gpus: int
-    options: dict[str, str | int]
+    options: dict[str, str | int | float]
     bandwidths_measured: bool
     bandwidths_simulated: list[SimulatedRing]
     causes: list[CauseEntry]
@@ -176,7 +176,7 @@ def step_fields(
     }
 
 
-def _options_of(question: RankQuestion) -> dict[str, str | int]:
+def _options_of(question: RankQuestion) -> dict[str, str | int | float]:
     """The options of the question that are the same for every entry."""
     training, problem = question.training, question.problem
     return {
@@ -186,6 +186,7 @@ def _options_of(question: RankQuestion) -> dict[str, str | int]:
         "recompute": problem.recompute,
         "gathered": problem.gathered,
         "gradient_bytes": problem.gradient_bytes,
+        **({"dropout": problem.dropout} if problem.dropout else {}),
         "collectives": "auto" if training.execution.choices.auto else str(training.execution.choices),
     }
 

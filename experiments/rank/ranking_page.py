@@ -19,15 +19,18 @@ class Columns(Generic[Entry]):
     Parameters
     ----------
     names : function of the cell in each column that names an entry, by heading
-    parts : names of the parts of the time
+    parts : names of the parts of the simulated time
+    model : heading of the model's time
     """
 
     names: Mapping[str, Callable[[Entry], str]]
     parts: tuple[str, ...]
+    model: str
 
     @property
     def titles(self) -> tuple[str, ...]:
-        return ("place", *self.names, "model", "place", "simulated", "of peak", *self.parts, "memory")
+        simulated = ("place simulated", "time simulated", "MFU", "HFU", *self.parts)
+        return ("place by model", *self.names, self.model, *simulated, "memory")
 
     def row(self, entry: Entry, place: int) -> tuple[str, ...]:
         """The cells of an entry; `place` is its position by simulated time, from 1."""
@@ -37,10 +40,19 @@ class Columns(Generic[Entry]):
             format_seconds(entry.analytical_seconds),
             str(place),
             format_seconds(entry.seconds),
+            percent(_model_utilisation(entry), signed=False),
             percent(None if entry.percent_of_peak is None else entry.percent_of_peak / 100, signed=False),
             *(format_seconds(getattr(entry, f"{part}_seconds")) for part in self.parts),
             format_bytes(entry.memory_bytes),
         )
+
+
+def _model_utilisation(entry: SimulatedEntry) -> float | None:
+    """The MFU of an entry: its HFU without recomputation; None if no peak is known."""
+    model, hardware = entry.model_flops_per_second_per_gpu, entry.hardware_flops_per_second_per_gpu
+    if entry.percent_of_peak is None or not hardware:
+        return None
+    return entry.percent_of_peak / 100 * model / hardware
 
 
 def agreement_text(tau: float | None) -> str:

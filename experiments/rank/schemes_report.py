@@ -176,4 +176,5 @@ def _options_text(configuration: SimulatedConfiguration) -> str:
 COLUMNS: Columns[SimulatedConfiguration] = Columns(
     names={"scheme": _scheme, "grid": shown_lengths, "order": shown_order, "how": _options_text},
     parts=("compute", "communication", "hidden", "waiting"),
+    model="time by model",
 )

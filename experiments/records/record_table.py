@@ -1,9 +1,11 @@
 """The printed form of a record: the total time with what bounds it, a table of ops, and closing lines."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from heapq import nlargest
+from typing import cast
 
 from quadrille.algorithms.formats.record import Messages, OpRecord, Record, Verified, interval_known
+from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.destinations import Detail
 from quadrille.experiments.workloads.training_lines import memory_warning, training_lines, workload_text
@@ -11,6 +13,8 @@ from quadrille.experiments.workloads.training_lines import memory_warning, train
 HEADINGS = ("op", "what", "times", "seconds", "waiting", "exposed", "sent by a rank", "")
 SMALL_SHARE = 0.005
 """Share of the total below which an activity is not printed."""
+SHORT_SHARE = 0.001
+"""Share of the time of all ops up to which an op over an axis of one rank is left out of the table."""
 OPS_SHOWN = 32
 """Largest number of ops in the printed table; a transformer has hundreds."""
 
@@ -24,7 +28,7 @@ def print_record(record: Record, detail: Detail = "table") -> None:
     """
     lines = [_title_line(record), *summary_lines(record)]
     if detail != "verdict":
-        ops = list(record.ops) if detail == "all" else shown_ops(record.ops)
+        ops = list(record.ops) if detail == "all" else shown_ops(record.ops, record.grid)
         rows = [_row(op) for op in ops]
         lines += ["", *_aligned([HEADINGS, *rows]), *_hidden_ops_line(record.ops, ops), "", *_closing_lines(record)]
     elif record.verified is not None:
@@ -64,12 +68,14 @@ def _shares(record: Record) -> list[tuple[str, float]]:
     ...     OpRecord(name="gather B", kind="all_gather", axis="z", seconds=3.0, exposed_seconds=3.0),
     ...     OpRecord(name="multiply C", kind="gemm", seconds=1.0),
     ... )
-    >>> _shares(SimpleNamespace(ops=ops, seconds=4.0))
+    >>> _shares(SimpleNamespace(ops=ops, seconds=4.0, grid={"z": 2}))
     [('communication over z', 0.75), ('products', 0.25)]
+    >>> _shares(SimpleNamespace(ops=ops, seconds=4.0, grid={"z": 1, "x": 2}))
+    [('other local work', 0.75), ('products', 0.25)]
     """
     seconds: dict[str, float] = {}
     for op in record.ops:
-        if op.axis:
+        if op.axis and not _is_of_one_rank(op, record.grid):
             name, op_seconds = f"communication over {op.axis}", op.exposed_seconds
         else:
             name, op_seconds = "products" if op.kind == "gemm" else "other local work", op.seconds
@@ -79,10 +85,24 @@ def _shares(record: Record) -> list[tuple[str, float]]:
     return sorted(large, key=lambda item: -item[1])
 
 
-def shown_ops(ops: Sequence[OpRecord]) -> list[OpRecord]:
-    """The ops of the printed table in program order: all ops, or the `OPS_SHOWN` longest if there are more."""
+def _is_of_one_rank(op: OpRecord, grid: Mapping[Axis, int]) -> bool:
+    """Whether an op communicates over an axis that has one rank: it copies at most."""
+    return op.axis is not None and grid.get(cast(Axis, op.axis), 1) == 1
+
+
+def shown_ops(every: Sequence[OpRecord], grid: Mapping[Axis, int]) -> list[OpRecord]:
+    """The ops of the printed table in program order: all ops, or the `OPS_SHOWN` longest if there are more.
+
+    Ops over an axis of one rank are left out unless they take time, as a copy does.
+
+    Parameters
+    ----------
+    grid : length of each axis
+    """
+    least = SHORT_SHARE * sum(op.seconds for op in every)
+    ops = [op for op in every if not _is_of_one_rank(op, grid) or op.seconds > least]
     if len(ops) <= OPS_SHOWN:
-        return list(ops)
+        return ops
     longest = set(nlargest(OPS_SHOWN, range(len(ops)), key=lambda number: (ops[number].seconds, -number)))
     return [op for number, op in enumerate(ops) if number in longest]
 

@@ -28,7 +28,7 @@ import msgspec
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.training.gpt import Gpt
-from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.predict.closed_form import ClosedFormModel
 from quadrille.experiments.predict.sampled_step import closed_form_seconds
 from quadrille.experiments.predict.training_step import TrainingStep, simulated_step
@@ -38,6 +38,7 @@ from quadrille.experiments.sweep.time_limit import TimeLimitExceeded, processor_
 from quadrille.experiments.sweep.training_point import sweep_answer
 from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_device
 from quadrille.experiments.workloads.grids import factorisations
+from quadrille.experiments.workloads.no_grid import DIVISION, ExcludedGrids, TooLarge
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
 from quadrille.topologies.machines.machine import Machine
@@ -50,6 +51,14 @@ GRID_FORMS: dict[str, Callable[[Grid], bool]] = {
     "tesseract": lambda grid: grid.z == grid.x > 1 and 1 < grid.y <= grid.x,
     "bian": lambda grid: grid.z == grid.y == grid.x > 1,
 }
+FORM_WORDS = {
+    "4d": "any z, y, x with y no longer than x",
+    "megatron": "x",
+    "optimus": "square z=q,x=q with q from 2",
+    "tesseract": "z=q,y=r,x=q with r from 2 to q",
+    "bian": "cubes z=q,y=q,x=q with q from 2",
+}
+"""The forms of `GRID_FORMS` as text; each is repeated over data."""
 SEARCHED_AXES: tuple[Axis, ...] = ("data", "z", "y", "x")
 
 
@@ -110,8 +119,7 @@ def ranked_steps(experiment: TrainingExperiment, gpus: int, machine: Machine) ->
     # The order of `axes:` says which ranks share a device, not how many: any grid of so many ranks tells.
     device = fullest_device(machine, gpus, execution.placement, Grid(x=gpus))
     closed_form_model = ClosedFormModel(machine, experiment.dtype, gpus, execution.choices, execution.threads)
-    least: int | None = None
-    reason = f"scheme {experiment.name} has no grid of its form of {gpus} ranks"
+    excluded = ExcludedGrids()
     ranked: list[RankedStep] = []
     for grids in _grids_by_width(step_grids(experiment, gpus), machine):
         if ranked:
@@ -120,17 +128,17 @@ def ranked_steps(experiment: TrainingExperiment, gpus: int, machine: Machine) ->
             try:
                 sized, peak_bytes = _with_largest_microbatch(replace(experiment, grid=grid), machine, device)
             except InputError as error:
-                reason = str(error)
+                excluded.add(DIVISION, str(error))
                 continue
             if device.fits(machine, peak_bytes):
                 ranked.append(RankedStep(sized, closed_form_seconds(sized, closed_form_model), peak_bytes))
             else:
-                least = min(peak_bytes, least or peak_bytes)
-    if not ranked and least is not None:
-        device_bytes = machine.device.memory_bytes
-        reason = f"no grid fits: {format_bytes(device.ranks * least)} at least of {format_bytes(device_bytes)}"
+                excluded.add_too_large(TooLarge(sized, peak_bytes), machine)
+    if not ranked and not excluded.counts:
+        form = FORM_WORDS[experiment.name]
+        raise InputError(f"scheme {experiment.name} has no grid of {gpus} ranks: it takes {form}, repeated over data")
     if not ranked:
-        raise InputError(reason)
+        raise excluded.error(f"a step of scheme {experiment.name}", "grid", machine, device.ranks)
     return sorted(ranked, key=lambda step: float(f"{step.closed_form_seconds:.9e}"))
 
 

@@ -12,7 +12,6 @@ from quadrille.algorithms.errors import InputError, QuadrilleError
 from quadrille.algorithms.formats.record import Record
 from quadrille.algorithms.matmuls.catalogue import find_algorithm
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.compare.attribution import COMPUTE_LANE_KINDS, charged_seconds, charged_waiting
 from quadrille.experiments.predict.idle_cards import idle_cards_remarks
 from quadrille.experiments.predict.predict import choose_order, predict_prepared
@@ -27,8 +26,10 @@ from quadrille.experiments.sweep.sweep_points import (
 )
 from quadrille.experiments.sweep.sweep_result import SweepAnswer, TrainingResult
 from quadrille.experiments.sweep.training_point import training_result
+from quadrille.experiments.workloads.fitting_grids import no_grid_of
 from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.experiments.workloads.matmul import MatmulExperiment
+from quadrille.experiments.workloads.no_grid import matmul_shortage
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.experiments.workloads.training_figures import exposed_seconds_by_axis, iteration_times
 
@@ -95,11 +96,12 @@ def _predict_best_grid(point: BestGrid) -> SweepAnswer:
         threads=experiment.execution.threads,
     )
     if not ranked:
-        raise InputError(f"{experiment.algorithm} has no grid of {gpus} ranks")
+        raise InputError(no_grid_of(experiment.algorithm, gpus))
     fitting = [grid for grid in ranked if device.fits(machine, grid.peak_bytes)]
     if not fitting:
-        least = device.ranks * min(grid.peak_bytes for grid in ranked)
-        raise InputError(f"no grid fits: {format_bytes(least)} at least of {format_bytes(machine.device.memory_bytes)}")
+        least = min(ranked, key=lambda grid: grid.peak_bytes)
+        shortage = matmul_shortage(replace(experiment, grid=least.grid), least.peak_bytes, device.ranks)
+        raise InputError(shortage.message(machine))
     prepared_grids = [prepare(replace(experiment, grid=grid.grid), machine) for grid in fitting[: point.top]]
     records = [(prepared, predict_prepared(prepared, granularity="auto")[0]) for prepared in prepared_grids]
     prepared, fastest = min(records, key=lambda pair: pair[1].seconds)

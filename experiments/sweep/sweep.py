@@ -23,14 +23,13 @@ from quadrille.experiments.output.progress import StepCount, progress_line
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.sweep.sweep_points import SweepPoint
 from quadrille.experiments.sweep.sweep_report import reason_lines, sweep_table, write_files
-from quadrille.experiments.sweep.sweep_result import Sweep, SweepAnswer, sweep_rows
+from quadrille.experiments.sweep.sweep_result import NOT_REACHED, Sweep, SweepAnswer, sweep_rows
 from quadrille.experiments.sweep.varied_key import VariedKey
 from quadrille.runtime.host.console import remark_all
 from quadrille.runtime.host.processes import end_with_parent
 from quadrille.runtime.launching.supervise import signals_as_interrupts
 
 Point = TypeVar("Point")
-NOT_REACHED = SweepAnswer(reason="not reached: the sweep was interrupted")
 MOST_REMARKS = 8
 SAVE_SECONDS = 1.0
 """Shortest time between two writes of the answers so far [s]."""
@@ -47,12 +46,14 @@ class SweepDescription:
     flags : flags that all points share, as typed
     varied : keys that differ between points, with their values
     best_grid : whether every point has its best grid
+    inputs : SHA-256 of each file that points read, by flag
     command : words of the command line, for provenance
     """
 
     flags: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
     varied: Sequence[VariedKey] = ()
     best_grid: bool = False
+    inputs: Mapping[str, str] = field(default_factory=dict)
     command: Sequence[str] = ()
 
 
@@ -62,6 +63,7 @@ def sweep(
     destinations: Destinations | None = None,
     *,
     jobs: int = 1,
+    resume: bool = False,
     question: Callable[[Point], SweepAnswer],
 ) -> Sweep:
     """Answers every point, and prints the table or writes the requested files.
@@ -72,14 +74,17 @@ def sweep(
     description : properties that all points share
     destinations : files of JSON, CSV and figure; with `-` for stdout no table is printed
     jobs : number of processes that share the points
+    resume : whether answers in the JSON of an earlier run are taken (`answers_in_file`)
     question : function that returns the answer at a point, such as `predict_point`
 
     Raises
     ------
-    InputError : no point is possible, or a file cannot be written
+    InputError : no point is possible, a file cannot be written, or a file to resume is of another experiment
     """
     to = destinations or Destinations()
     answers = [NOT_REACHED] * len(points)
+    if resume:
+        _take_earlier_answers(answers, to.json, _sweep_result(points, description, answers))
 
     def write_answers(files: Destinations) -> None:
         if any(answer.seconds is not None for answer in answers):
@@ -93,20 +98,36 @@ def sweep(
     except BaseException:
         write_answers(to)
         raise
-    predict_points = _sweep_result(points, description, answers)
-    if predict_points.baseline is None:
+    result = _sweep_result(points, description, answers)
+    if result.baseline is None:
         raise InputError(f"none of the {len(points)} points can be; the first: {answers[0].reason}")
-    write_files(predict_points, to.json, to.csv)
+    write_files(result, to.json, to.csv)
     if to.plot:
         from quadrille.experiments.sweep.sweep_figure import draw_sweep
 
-        draw_sweep(predict_points, description.varied, to.plot)
+        draw_sweep(result, description.varied, to.plot)
     if schema_files.STDOUT not in (to.json, to.csv):
-        print_tables(sweep_table(predict_points))
-        for line in reason_lines(predict_points):
+        print_tables(sweep_table(result))
+        for line in reason_lines(result):
             print(line)
-    remark_all(_remarks(answers, predict_points))
-    return predict_points
+    remark_all(_remarks(answers, result))
+    return result
+
+
+def _take_earlier_answers(answers: list[SweepAnswer], path: str, empty: Sweep) -> None:
+    """Put the answers of an earlier run into their places, and say how many they are.
+
+    Parameters
+    ----------
+    path : JSON of the earlier run
+    empty : the sweep without answers
+    """
+    from quadrille.experiments.sweep.resumed_sweep import answers_in_file
+
+    earlier = answers_in_file(path, empty)
+    for number, answer in earlier.items():
+        answers[number] = answer
+    remark_all([f"{len(earlier)} of {len(answers)} points are answered in {path}"])
 
 
 class SavedAnswers:
@@ -149,21 +170,22 @@ def put_answers(
     quiet: bool,
     after_answer: Callable[[], None] = lambda: None,
 ) -> None:
-    """Put the answer of each point into its place in `answers`, with progress on stderr.
+    """Put the answer of each point into its place in `answers`, with progress on stderr; earlier answers stay.
 
     TERM and HUP end the points as Ctrl-C does, and processes that answer points end, too.
 
     Parameters
     ----------
-    answers : one place for each point
+    answers : one place for each point, `NOT_REACHED` where the answer is to be found
     points_to_answer, question, jobs : as for `answer_points`
     quiet : whether no progress is shown
     after_answer : function that is called after each answer
     """
-    answers_in_any_order = answer_points(points_to_answer, question, jobs)
+    numbers = [number for number, answer in enumerate(answers) if answer == NOT_REACHED]
+    answers_in_any_order = answer_points([points_to_answer[number] for number in numbers], question, jobs)
     with signals_as_interrupts(), closing(answers_in_any_order):
-        for number, answer in show_progress(answers_in_any_order, len(points_to_answer), quiet=quiet):
-            answers[number] = answer
+        for place, answer in show_progress(answers_in_any_order, len(numbers), quiet=quiet):
+            answers[numbers[place]] = answer
             after_answer()
 
 
@@ -183,7 +205,7 @@ def answer_points(
     ------
     RunError : a process ended before its point was answered
     """
-    if jobs == 1 or len(points_to_answer) == 1:
+    if jobs == 1 or len(points_to_answer) < 2:
         yield from enumerate(map(question, points_to_answer))
         return
     from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -271,6 +293,7 @@ def _sweep_result(
         flags={flag: value for flag, value in description.flags.items() if value},
         varied={key.key: key.values for key in description.varied},
         best_grid=description.best_grid,
+        inputs=dict(description.inputs),
         points=rows,
         baseline=baseline,
         provenance=provenance(description.command),

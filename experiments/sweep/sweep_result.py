@@ -122,6 +122,10 @@ class SweepAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return "" if self.grid_lengths is None else str(Grid(**self.grid_lengths, order=DEFAULT_ORDER))
 
 
+NOT_REACHED = SweepAnswer(reason="not reached: the sweep was interrupted")
+"""The answer at a point that a sweep did not reach before it ended."""
+
+
 class SweepRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A point of a sweep: the value of every varied key, the answer, and the speed-up over the baseline."""
 
@@ -138,6 +142,7 @@ class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     flags : flags that all points share, as typed
     varied : values of every varied key
     best_grid : whether each point has the best grid
+    inputs : SHA-256 of each file that points read, by the flag that names the file
     points : answers of all points
     baseline : index of the row that speed-ups compare with: the first row that has an answer
     """
@@ -145,6 +150,7 @@ class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     flags: dict[str, str | tuple[str, ...]]
     varied: dict[str, tuple[str, ...]]
     best_grid: bool
+    inputs: dict[str, str] = {}
     points: tuple[SweepRow, ...] = msgspec.field(name="rows")
     baseline: Annotated[int, Meta(ge=0)] | None = None
     provenance: Provenance | None = None

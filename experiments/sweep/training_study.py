@@ -28,9 +28,9 @@ from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import UNKNOWN, percent, print_tables
-from quadrille.experiments.sweep.sweep import NOT_REACHED, put_answers
+from quadrille.experiments.sweep.sweep import put_answers
 from quadrille.experiments.sweep.sweep_points import BestGrid, Impossible, OneGrid, SweepPoint
-from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow, sweep_rows
+from quadrille.experiments.sweep.sweep_result import NOT_REACHED, SweepAnswer, SweepRow, sweep_rows
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.runtime.host.console import remark, remark_all
@@ -249,7 +249,7 @@ def point_text(point: Mapping[str, str]) -> str:
 
 # Cells of tables, alike in all studies
 
-STEP_COLUMNS = ("grid", "microbatch", "step", "of peak", "exposed", "memory")
+STEP_COLUMNS = ("grid", "microbatch", "step", "HFU", "exposed", "memory")
 
 
 def step_cells(answer: SweepAnswer) -> tuple[str, ...]:

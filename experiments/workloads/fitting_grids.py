@@ -48,9 +48,18 @@ def grids_that_fit(algorithm: Algorithm, ranks: int) -> str:
     """
     grids = fitting_grids(algorithm, ranks)
     if not grids:
-        return f"another number of ranks: {algorithm.name} has no grid of {ranks}, it takes z=q,x=q"
+        return f"another number of ranks: {no_grid_of(algorithm.name, ranks)}"
     shown = "; ".join(map(str, grids[:GRIDS_SHOWN])) + ("; …" if len(grids) > GRIDS_SHOWN else "")
     return f"a --grid of {ranks} for {algorithm.name}: {shown}"
+
+
+def no_grid_of(name: str, ranks: int) -> str:
+    """The error message about an algorithm that has no grid of a number of ranks.
+
+    >>> no_grid_of("cannon", 6)
+    'cannon has no grid of 6, it takes z=q,x=q'
+    """
+    return f"{name} has no grid of {ranks}, it takes z=q,x=q"
 
 
 def fitting_grids(algorithm: Algorithm, ranks: int) -> list[Grid]:

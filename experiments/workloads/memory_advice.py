@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 from quadrille.algorithms.units import format_bytes
@@ -23,6 +24,7 @@ class MemoryOptions:
     recompute, attention : activation recomputation, and fused or unfused attention
     zero : ZeRO stage
     wide_gradients : whether gradients of a 16-bit dtype have 4 bytes
+    one_by_one : whether a microbatch is one sequence already
     """
 
     sequence: int = 0
@@ -30,9 +32,10 @@ class MemoryOptions:
     attention: str = "fused"
     zero: int = 0
     wide_gradients: bool = False
+    one_by_one: bool = False
 
 
-def memory_advice(bytes_by_kind: Mapping[str, int], options: MemoryOptions) -> str:
+def memory_advice(bytes_by_kind: Mapping[str, int], options: MemoryOptions, device_bytes: float = inf) -> str:
     """The kinds of bytes that need most, and what makes them fewer, as text.
 
     >>> sizes = {"parameters": 2**30, "optimizer": 6 * 2**30, "activations": 9 * 2**30, "buffers": 2**30}
@@ -44,23 +47,54 @@ def memory_advice(bytes_by_kind: Mapping[str, int], options: MemoryOptions) -> s
     >>> advice = memory_advice(sizes | {"activations": 2**30}, MemoryOptions(sequence=2048, zero=1))
     >>> for line in advice.split(": "):
     ...     print(line)
-    most of it are parameters, gradients and optimizer states (7 GiB)
+    most of it are parameters, gradients and optimizer states (7 GiB, of which optimizer 6 GiB)
     more --gpus, --zero 2 or 3 or a smaller model would help
+
+    Parameters
+    ----------
+    device_bytes : memory of a device for one rank [B]; the advice names each group of kinds that alone needs more
     """
-    states = sum(bytes_by_kind.get(kind, 0) for kind in STATE)
-    others = sum(bytes_by_kind.values()) - states
-    if states >= others:
-        helps = ["more --gpus"]
-        helps += [f"--zero {' or '.join(map(str, range(options.zero + 1, 4)))}"] if options.zero < 3 else []
-        helps += ["--gradient-bytes 2"] if options.wide_gradients else []
-        helps += ["a smaller model"]
-        return f"most of it are parameters, gradients and optimizer states ({format_bytes(states)}): {_any_of(helps)}"
+    states = {kind: bytes_by_kind.get(kind, 0) for kind in STATE}
+    state_bytes = sum(states.values())
+    other_bytes = sum(bytes_by_kind.values()) - state_bytes
+    about_states, about_others = _state_advice(states, options), _activation_advice(other_bytes, options)
+    if state_bytes >= other_bytes:
+        first, second, smaller = about_states, about_others, other_bytes
+    else:
+        first, second, smaller = about_others, about_states, state_bytes
+    return f"most of it are {first}" + (f"; too large alone are also {second}" if smaller > device_bytes else "")
+
+
+def _state_advice(states: Mapping[str, int], options: MemoryOptions) -> str:
+    """The size of parameters, gradients and optimizer states, and what makes them smaller."""
+    helps = ["more --gpus"]
+    helps += [f"--zero {' or '.join(map(str, range(options.zero + 1, 4)))}"] if options.zero < 3 else []
+    helps += ["--gradient-bytes 2"] if options.wide_gradients else []
+    helps += ["a smaller model"]
+    largest, total = max(states, key=lambda kind: states[kind]), sum(states.values())
+    part = f", of which {largest} {format_bytes(states[largest])}" if states[largest] < total else ""
+    return f"parameters, gradients and optimizer states ({format_bytes(total)}{part}): {_any_of(helps)}"
+
+
+def _activation_advice(size: int, options: MemoryOptions) -> str:
+    """The size of activations and buffers, and what makes them smaller."""
     helps = ["a shorter --sequence"] if options.sequence else []
     helps += ["--attention fused"] if options.attention != "fused" else []
     helps += ["--recompute full"] if options.recompute != "full" and options.sequence else []
-    helps += ["a smaller --micro-batch", "a smaller --batch"]
+    helps += ["more --gpus"] if options.one_by_one else ["a smaller --micro-batch", "a smaller --batch"]
     of = f" of sequences of {options.sequence} tokens" if options.sequence else ""
-    return f"most of it are activations and buffers{of} ({format_bytes(others)}): {_any_of(helps)}"
+    return f"activations and buffers{of} ({format_bytes(size)}): {_any_of(helps)}"
+
+
+def tensor_advice(bytes_by_tensor: Mapping[str, int]) -> str:
+    """The tensor of a multiplication that needs most, and what makes it smaller, as text.
+
+    >>> tensor_advice({"A": 2**20, "B all": 3 * 2**30})
+    'most of it is B all (3 GiB): more --gpus, a smaller --matmul or a --dtype of fewer bytes would help'
+    """
+    name = max(bytes_by_tensor, key=lambda tensor: bytes_by_tensor[tensor])
+    helps = ["more --gpus", "a smaller --matmul", "a --dtype of fewer bytes"]
+    return f"most of it is {name} ({format_bytes(bytes_by_tensor[name])}): {_any_of(helps)}"
 
 
 def problem_memory_options(problem: "Gpt | Mlp") -> MemoryOptions:
@@ -71,8 +105,9 @@ def problem_memory_options(problem: "Gpt | Mlp") -> MemoryOptions:
         attention=getattr(problem, "attention", "fused"),
         zero=problem.zero,
         wide_gradients=problem.precision.mixed and problem.precision.gradient_bytes == 4,
+        one_by_one=getattr(problem, "micro_batch", None) == 1,
     )
 
 
 def _any_of(helps: list[str]) -> str:
-    return f"{', '.join(helps[:-1])} or {helps[-1]} would help"
+    return f"{' or '.join(filter(None, (', '.join(helps[:-1]), helps[-1])))} would help"

@@ -36,8 +36,10 @@ if TYPE_CHECKING:
     from quadrille.experiments.workloads.run_options import RunOptions
 
 PIPELINE_FLAGS = ("pipeline_schedule", "pipeline_limit", "stages")
-"""Options of the order of passes on a pipeline stage, which a record holds where they are not the default."""
-PROBLEM_FLAGS = ("zero", "micro_batch", "interleave", *PIPELINE_FLAGS, "attention", "recompute", "gradient_bytes")
+"""Options of the order of passes on a pipeline stage."""
+PROBLEM_FLAGS = (
+    "zero", "micro_batch", "interleave", *PIPELINE_FLAGS, "attention", "recompute", "gradient_bytes", "dropout",
+)  # fmt: skip
 """Options that only some models have; each is a field of the model and a flag."""
 OPTIONS_IDLE_ON_SOME_GRIDS = ("zero", "gradient_bytes")
 """Options that have no effect on some grids."""
@@ -133,8 +135,8 @@ class TrainingExperiment:
         """The options, as an entry of a record."""
         problem = self.problem
         chosen: dict[str, Any] = {name: getattr(problem, name) for name in PROBLEM_FLAGS if hasattr(problem, name)}
-        for name in PIPELINE_FLAGS:
-            if chosen[name] == TRAINING_DEFAULTS[name]:
+        for name in (*PIPELINE_FLAGS, "dropout"):  # newer than the others, so a record holds no default of them
+            if name in chosen and chosen[name] == TRAINING_DEFAULTS[name]:
                 del chosen[name]
         if self.keep_first:
             chosen["keep_first"] = self.keep_first

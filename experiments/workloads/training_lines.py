@@ -29,6 +29,7 @@ TRAINING_DEFAULTS = {
     "attention": "fused",
     "recompute": "none",
     "gradient_bytes": 4,
+    "dropout": 0.0,
     "steps": 1,
     "clip": 0.0,
     "keep_first": 0,
@@ -121,10 +122,17 @@ def training_lines(record: Record) -> Iterator[str]:
         words = ", ".join(f"{axis} {format_seconds(seconds)}" for axis, seconds in exposed.items())
         yield f"exposed communication of all steps: {words}"
     if kinds := record.memory_bytes_by_kind or {}:
-        words = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in kinds.items() if size)
-        yield f"memory of a rank: {format_bytes(sum(kinds.values()))}: {words}"
+        notes = {"activations": f" ({_dropout_text(record)})"} if record.workload.gpt is not None else {}
+        sizes = (f"{kind} {format_bytes(size)}{notes.get(kind, '')}" for kind, size in kinds.items() if size)
+        yield f"memory of a rank: {format_bytes(sum(kinds.values()))}: {', '.join(sizes)}"
     if record.critical_path:
         yield _critical_path(record.critical_path)
+
+
+def _dropout_text(record: Record) -> str:
+    """The dropout of a GPT, which decides whether the activations include masks."""
+    share = record.options.dropout
+    return "no dropout" if share is UNSET or not share else f"dropout {share:g}"
 
 
 def memory_warning(record: Record) -> Iterator[str]:
@@ -151,7 +159,7 @@ def _critical_path(path: tuple[PathSegment, ...]) -> str:
 
     >>> sum_x = PathSegment(op="sum X", seconds=2.0, seconds_by_part={"latency": 0.5, "bandwidth": 1.5})
     >>> _critical_path((PathSegment(op="multiply", seconds=1.0, seconds_by_part={"compute": 1.0}), sum_x, sum_x))
-    'critical path: compute 1 s, latency 1 s, bandwidth 3 s; most of it in sum X (4 s), multiply (1 s)'
+    'critical path: compute 1.00 s, latency 1.00 s, bandwidth 3.00 s; most of it in sum X (4.00 s), multiply (1.00 s)'
     """
     parts: dict[str, float] = {}
     ops: dict[str, float] = {}

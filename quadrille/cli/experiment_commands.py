@@ -265,6 +265,13 @@ SWEEP = flags_of(
     ),
     plot=(Plot, ""),
     json=(Json, ""),
+    resume=(
+        Annotated[
+            bool,
+            switch("--resume", "Keep the answers that an earlier run left in FILE of --json; compute the others."),
+        ],
+        False,
+    ),
 )
 
 
@@ -283,7 +290,8 @@ def sweep(context: click.Context, **values: Any) -> None:
     base = base_of(values, machine_flags(values), values["vary"], typed(context, values))
     output_files = {name: values[name] for name in ("json", "csv", "plot")}
     jobs = whole_number(values["jobs"], "--jobs")
-    sweep_points(base, values["vary"], **output_files, jobs=jobs, quiet=values["quiet"], command=context.obj)
+    run_options = {name: values[name] for name in ("quiet", "resume")}
+    sweep_points(base, values["vary"], **output_files, jobs=jobs, **run_options, command=context.obj)
 
 
 @app.command()

@@ -37,17 +37,20 @@ def calibrate(
     out: Annotated[str, flag("--out", "FILE.toml", "The machine file; - is stdout.")] = "",
     topology: Annotated[str, flag("--topology", "FAMILY:KEY=VALUE,…", "Topology that joins several hosts.")] = "",
     routing: Annotated[str, flag("--routing", "RULE", "Routing between the hosts; by default shortest.")] = "",
-    quick: Annotated[bool, switch("--quick", "Fewer points, for a first look.")] = False,
+    quick: Annotated[bool, switch("--quick", "Fewer sizes, no tuning of messages: about two minutes.")] = False,
     blas: Blas = "numpy",
 ) -> None:
     """Measure this machine, and write its machine file.  All ranks of launch take part."""
     if not out:
         raise InputError("out is missing: --out FILE.toml is needed, or --out - for stdout")
-    from quadrille.experiments.calibrate.calibrate import calibrate as calibrate_machine
     from quadrille.runtime.execution.rank_environment import start_world
 
-    start_world()
-    calibrate_machine(out, topology=topology or None, routing=routing, quick=quick, blas=blas, command=context.obj)
+    start_world()  # before the benchmarks, whose import would start MPI in another way
+    from quadrille.experiments.calibrate.calibrate import calibrate as calibrate_machine
+    from quadrille.runtime.measuring.calibration_sizes import FULL, QUICK
+
+    sizes = QUICK if quick else FULL
+    calibrate_machine(out, topology=topology or None, routing=routing, blas=blas, command=context.obj, sizes=sizes)
 
 
 @app.command()

@@ -13,6 +13,7 @@ from quadrille.cli.shared_flags import (
     NO_PROGRESS,
     ON_MACHINE,
     Attention,
+    DropoutShare,
     Dtype,
     Gathered,
     GradientBytes,
@@ -55,6 +56,7 @@ RANKED = flags_from(
     ],
     gathered=Gathered,
     gradient_bytes=GradientBytes,
+    dropout=DropoutShare,
     dtype=Dtype,
     collectives=Annotated[
         str, flag("--collectives", "WHO", "own, own:NAME, nccl, …; by default what the machine runs: nccl on GPUs.")

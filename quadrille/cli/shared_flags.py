@@ -91,6 +91,9 @@ Recompute = Annotated[
 GradientBytes = Annotated[
     str, flag("--gradient-bytes", "4|2", "Bytes of an accumulated gradient, where the dtype has 16 bits.")
 ]
+DropoutShare = Annotated[
+    str, flag("--dropout", "P", "Share of attention weights and hidden states that dropout sets to zero; 0 for none.")
+]
 Steps = Annotated[str, flag("--steps", "N", "Training steps of one run.")]
 LearningRate = Annotated[
     str, flag("--learning-rate", "R", "Learning rate of Adam; by default 0.001, less in wide layers.")
@@ -308,6 +311,7 @@ TRAINING = flags_from(
     attention=Attention,
     recompute=Recompute,
     gradient_bytes=GradientBytes,
+    dropout=DropoutShare,
     steps=Steps,
     learning_rate=LearningRate,
     clip=Clip,

@@ -187,7 +187,18 @@ SCALING = flags_of(
     overlap=(Overlap, "none"),
     collectives=(Collectives, "default"),
     threads=(Threads, ""),
-    top=(Annotated[str, flag("--top", "N", "Grids simulated for each number of GPUs.")], "3"),
+    top=(Annotated[str, flag("--top", "N", "Grids of each algorithm simulated for each number of GPUs.")], "3"),
+    memory_per_gpu=(
+        Annotated[
+            str,
+            flag(
+                "--memory-per-gpu",
+                "SIZE|equal",
+                "Grids need at most so much of a GPU; equal: the least at which each algorithm has a grid.",
+            ),
+        ],
+        "",
+    ),
     json=(Json, ""),
     csv=(Annotated[str, flag("--csv", "FILE|-", "Write the table as CSV.")], ""),
     plot=(Plot, ""),
@@ -203,7 +214,7 @@ def scaling_command(kind: str) -> Callable[..., None]:
         from quadrille.algorithms.matmuls.matmul import parse_sizes
         from quadrille.cli.parsing.machines import chosen_machine
         from quadrille.cli.parsing.numbers import whole_number
-        from quadrille.studies.scaling.problem import parse_problem
+        from quadrille.studies.scaling.problem import memory_limit, parse_problem
         from quadrille.studies.scaling.study import scaling
 
         threads = values["threads"]
@@ -216,6 +227,7 @@ def scaling_command(kind: str) -> Callable[..., None]:
             panel=whole_number(values["panel"], "--panel"),
             transposed=values["transposed"],
             threads=whole_number(threads, "--threads") if threads else None,
+            memory_per_gpu=memory_limit(values["memory_per_gpu"]),
             **{name: values[name] for name in ("algorithm", "passes", "dtype", "order", "gathered", "collectives")},
         )
         written = {name: values[name] for name in ("json", "csv", "plot")}

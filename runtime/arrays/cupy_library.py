@@ -17,13 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.errors import InputError, RunError
+from quadrille.algorithms.optional_packages import install_cupy_command
 from quadrille.algorithms.schedule.tensors import DType, ElementType
 from quadrille.runtime.arrays.array_library import Array, Backend, matrix_layout
 from quadrille.runtime.arrays.pinned_memory import PinnedPool, fetch_in_chunks, put_in_chunks
-from quadrille.runtime.host.devices import INSTALL, GpuDevice, load_cupy, use_device
+from quadrille.runtime.host.devices import GpuDevice, load_cupy, use_device
 
 STORED: dict[ElementType, str] = {
     "int32": "int32",
+    "uint8": "uint8",
     "float64": "float64",
     "float32": "float32",
     "float16": "float16",
@@ -269,7 +271,9 @@ def open_cupy(dtype: DType, rank_on_host: int) -> CupyLibrary:
         _multiply_once(library, dtype)
     except (ImportError, OSError, RuntimeError) as error:
         reason = " ".join(str(error).split())
-        raise InputError(f"backend 'cupy': {device.name} cannot multiply {dtype} ({reason}); {INSTALL}") from None
+        raise InputError(
+            f"backend 'cupy': {device.name} cannot multiply {dtype} ({reason}); {install_cupy_command()}"
+        ) from None
     return library
 
 

@@ -81,7 +81,13 @@ class Communicator(Protocol):
     def reduce_scatter(
         self, whole: Array, edges: Edges, piece: Array, *, blocking: bool, calls: Calls = "vector"
     ) -> Request:
-        """A reduce-scatter: this member's shard of the sum goes into `piece`, and `whole` is overwritten."""
+        """A reduce-scatter: this member's shard of the sum goes into `piece`, and `whole` is overwritten.
+
+        `piece` is an array of its own, or the part of `whole` that `sum_in_place` returns.
+        """
+
+    def sum_in_place(self, whole: Array, edges: Edges) -> Array:
+        """The part of `whole` in which a reduce-scatter in place leaves this member's shard of the sum."""
 
     def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request:
         """An all-reduce in place."""
@@ -155,6 +161,16 @@ class Carrier(Protocol):
 
     def now(self) -> float:
         """The time on a clock shared by all ranks, as well as the carrier can align their clocks [s]."""
+
+
+def shard_of_member(whole: Array, edges: Edges, member: int) -> Array:
+    """A member's shard of a flat array, as a view.
+
+    Parameters
+    ----------
+    edges : boundaries of the shards in `whole` [elements]
+    """
+    return whole[edges[member] : edges[member + 1]]
 
 
 class CompletedRequest:

@@ -21,7 +21,15 @@ from quadrille.algorithms.errors import Deadlock
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.ops import Calls, Combination
 from quadrille.runtime.arrays.array_library import Array
-from quadrille.runtime.carriers.communicators import DONE, Edges, RankCoroutine, Request, Result, Wait
+from quadrille.runtime.carriers.communicators import (
+    DONE,
+    Edges,
+    RankCoroutine,
+    Request,
+    Result,
+    Wait,
+    shard_of_member,
+)
 from quadrille.runtime.carriers.pipelined_steps import MAX_OUTSTANDING, PipelinedTransfer
 
 GroupKey = tuple[Axis, int, tuple[int, ...]]
@@ -168,6 +176,9 @@ class InProcessCommunicator:
                 into[...] = total[edges[member] : edges[member + 1]]
 
         return self._join_collective("reduce_scatter", compute, (whole, piece))
+
+    def sum_in_place(self, whole: Array, edges: Edges) -> Array:
+        return shard_of_member(whole, edges, self.member)
 
     def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request:
         def compute(arrived: dict[int, Any]) -> None:

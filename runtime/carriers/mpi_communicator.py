@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from quadrille.algorithms.schedule.ops import Calls, Combination
 from quadrille.runtime.arrays.array_library import Array
-from quadrille.runtime.carriers.communicators import Edges, Request
+from quadrille.runtime.carriers.communicators import Edges, Request, shard_of_member
 from quadrille.runtime.carriers.pipelined_steps import MAX_OUTSTANDING
 
 MAX_MESSAGE_BYTES = 1 << 30
@@ -110,17 +110,34 @@ class MpiCommunicator:
         if self._exceeds_message_limit(whole):
             return self._reduce_scatter_in_slices(whole, edges, piece)
         group = self._communicator
+        in_place = piece.ctypes.data == whole.ctypes.data  # on every member, also if the piece is empty
+        buffers = (MPI.IN_PLACE, whole) if in_place else (whole, piece)
         if calls == "regular":
-            return self._begin(blocking, group.Reduce_scatter_block, group.Ireduce_scatter_block, (whole, piece))
-        return self._begin(blocking, group.Reduce_scatter, group.Ireduce_scatter, (whole, piece, _counts(edges)))
+            return self._begin(blocking, group.Reduce_scatter_block, group.Ireduce_scatter_block, buffers)
+        return self._begin(blocking, group.Reduce_scatter, group.Ireduce_scatter, (*buffers, _counts(edges)))
+
+    def sum_in_place(self, whole: Array, edges: Edges) -> Array:
+        """The shard at the start of `whole`, where MPI leaves it; the member's own shard if the sum is made in slices.
+
+        Source: MPI Forum, "MPI: A Message-Passing Interface Standard", version 4.1, 2023, section 6.10 (in place, the
+        result of a reduce-scatter is at the start of the receive buffer).
+        """
+        shard = shard_of_member(whole, edges, self.member)
+        return shard if self._exceeds_message_limit(whole) else whole[: shard.size]
 
     def _reduce_scatter_in_slices(self, source: Array, edges: Edges, into: Array) -> Request:
         requests: list[MPI.Request] = []
         for root in range(self.size):
             parts = self._slices(source[edges[root] : edges[root + 1]])
             targets = self._slices(into) if root == self.member else iter(())
-            requests += [self._communicator.Ireduce(part, next(targets, None), root=root) for part in parts]
+            requests += [self._reduce_slice(part, next(targets, None), root) for part in parts]
         return MpiRequests(requests)
+
+    def _reduce_slice(self, part: Array, into: Array | None, root: int) -> MPI.Request:
+        """The sum of a slice into `into`, which at the root may be the slice itself."""
+        if into is not None and np.may_share_memory(part, into):
+            return self._communicator.Ireduce(MPI.IN_PLACE, into, root=root)
+        return self._communicator.Ireduce(part, into, root=root)
 
     def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request:
         operation = MPI.MAX if combination == "max" else MPI.SUM

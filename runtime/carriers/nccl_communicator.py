@@ -21,7 +21,7 @@ from quadrille.algorithms.analysis.shard_ranges import are_equal
 from quadrille.algorithms.errors import RunError
 from quadrille.algorithms.schedule.ops import Calls, Combination
 from quadrille.runtime.arrays.array_library import Array
-from quadrille.runtime.carriers.communicators import Edges, Request
+from quadrille.runtime.carriers.communicators import Edges, Request, shard_of_member
 
 if TYPE_CHECKING:
     from quadrille.runtime.arrays.cupy_library import CupyLibrary, EventMarker
@@ -171,6 +171,9 @@ class NcclCommunicator:
                 part.data.ptr, room.data.ptr, part.size, self._type(part), self._nccl.NCCL_SUM, root,
                 self.lane.stream.ptr,
             )  # fmt: skip
+
+    def sum_in_place(self, whole: Array, edges: Edges) -> Array:
+        return shard_of_member(whole, edges, self.member)
 
     def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request:
         return self._start_call(lambda: self._all_reduce(buffer, combination))

@@ -25,7 +25,7 @@ from quadrille.algorithms.schedule.ops import Calls, Combination
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.runtime.arrays.array_library import Array
 from quadrille.runtime.arrays.pinned_memory import PINNED_CHUNK_BYTES, Bytes
-from quadrille.runtime.carriers.communicators import DONE, Communicator, Edges, Request, Staging
+from quadrille.runtime.carriers.communicators import DONE, Communicator, Edges, Request, Staging, shard_of_member
 
 if TYPE_CHECKING:
     from quadrille.runtime.arrays.cupy_library import CupyLibrary
@@ -195,6 +195,9 @@ class StagedCommunicator(DeviceCommunicator):
             (source,),
             (into,),
         )
+
+    def sum_in_place(self, whole: Array, edges: Edges) -> Array:
+        return shard_of_member(whole, edges, self.member)
 
     def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request:
         staged = self._pinned_copy(buffer)

@@ -43,8 +43,8 @@ class Scratch:
 class Buffers:
     """The blocks of all tensors on one rank, and its scratch arrays.
 
-    Some blocks are views of other blocks: in a group of one, the result of a collective is a view of its source, and
-    the source of an all-gather may be a part of the gathered tensor.
+    Some blocks are views of other blocks: in a group of one, the result of a collective is a view of its source; the
+    source of an all-gather, or the result of a reduce-scatter, may be a part of the whole tensor.
 
     Parameters
     ----------
@@ -113,7 +113,15 @@ class Buffers:
         instance = tensor.copy_index(coordinates)
         if (name, instance) in self._views:
             return self._views[name, instance].reshape(-1)
+        if tensor.shard_of is not None:
+            return self._shard(name, tensor.shard_of, coordinates)
         return self._copies[name][instance][: self.block(name, coordinates).elements]
+
+    def _shard(self, name: str, owner: str, coordinates: Coordinates) -> Array:
+        """The part of the owner's block that this shard covers."""
+        start, stop = self.block(name, coordinates).flat_range or (0, 0)
+        first, _ = self.block(owner, coordinates).flat_range or (0, 0)
+        return self.flat(owner, coordinates)[start - first : stop - first]
 
     def stored(self, name: str, coordinates: Coordinates) -> Array:
         """The block in the shape in which it is stored."""

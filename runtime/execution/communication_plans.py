@@ -36,7 +36,7 @@ from quadrille.algorithms.schedule.ops import (
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops, may_overlap
 from quadrille.runtime.arrays.array_library import Array
-from quadrille.runtime.carriers.communicators import Communicator, Request
+from quadrille.runtime.carriers.communicators import Communicator, Request, shard_of_member
 from quadrille.runtime.carriers.pipelined_steps import ChunkedPlan, PipelineStep, split_into_chunks
 from quadrille.runtime.execution.buffers import Buffers, viewed_as
 
@@ -147,8 +147,17 @@ class CommunicationPlanner:
     ) -> CommunicationPlan:
         if op_traffic is None:
             return self._alias_plan(op.source, op.into, coordinates)
-        whole, into = self._buffers.flat(op.source, coordinates), self._buffers.flat(op.into, coordinates)
-        return self._collective_plan(CommunicationPlan(), op, group, op_traffic, whole, into)
+        whole = self._buffers.flat(op.source, coordinates)
+        if self._schedule.tensors[op.into].shard_of != op.source:
+            into = self._buffers.flat(op.into, coordinates)
+            return self._collective_plan(CommunicationPlan(), op, group, op_traffic, whole, into)
+        by_library = self._choices.by_library(op)
+        into = (
+            group.sum_in_place(whole, op_traffic.edges)
+            if by_library
+            else shard_of_member(whole, op_traffic.edges, group.member)
+        )
+        return self._collective_plan(self._view_plan(op.into, coordinates, into), op, group, op_traffic, whole, into)
 
     def _all_reduce(
         self, op: AllReduce, coordinates: Coordinates, group: Communicator, op_traffic: Traffic | None

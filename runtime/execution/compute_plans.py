@@ -72,7 +72,9 @@ class ComputePlanner:
         )
         blocks = tuple(self._buffers.block(name, coordinates) for name in (*op.sources, *op.updates))
         count = coordinates.indices[op.counter] if op.counter is not None else 0
-        arguments = KernelArguments(self._library.module, into, updates, sources, blocks, dict(op.scalars), count)
+        arguments = KernelArguments(
+            self._library.module, into, updates, sources, blocks, dict(op.scalars), count, dict(coordinates.indices)
+        )
         return partial(self._library.carry_out, partial(carry_out, op.function, arguments))
 
     def _gemm(self, op: Gemm, coordinates: Coordinates) -> Callable[[], None]:

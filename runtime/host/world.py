@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 RANK_VARIABLES = ("PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+OPEN_MPI_LINKS = "OMPI_MCA_btl"
+"""Environment variable of Open MPI: the kinds of connections between ranks."""
 LABORATORY = "QUADRILLE_LABORATORY"
 """Environment variable: the name of the laboratory (emulated network of namespaces) in which the ranks run."""
 LAUNCH = "QUADRILLE_LAUNCH"
@@ -54,9 +56,20 @@ class ComputeHost:
 
 
 def world() -> "Intracomm":
-    """The communicator of all ranks; the first call initialises MPI."""
-    from mpi4py import MPI
+    """The communicator of all ranks; the first call initialises MPI.
 
+    In a process that no launcher started, Open MPI makes no connection: it would look for networks for a second, and
+    make a file of shared memory that stays in /dev/shm if the process is killed.
+    """
+    launched = any(name in os.environ for name in (*SIZE_VARIABLES, *RANK_VARIABLES))
+    unlaunched = not launched and OPEN_MPI_LINKS not in os.environ
+    if unlaunched:
+        os.environ[OPEN_MPI_LINKS] = "self"
+    try:
+        from mpi4py import MPI
+    finally:
+        if unlaunched:
+            del os.environ[OPEN_MPI_LINKS]  # not for ranks that this process may start
     return MPI.COMM_WORLD
 
 

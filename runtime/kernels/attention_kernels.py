@@ -14,6 +14,7 @@ them).
 from math import log, sqrt
 
 from quadrille.runtime.arrays.array_library import Array
+from quadrille.runtime.kernels.dropout_kernels import first_row, kept, scale
 from quadrille.runtime.kernels.kernel_arguments import KernelArguments
 
 KEY_AND_VALUE = 2
@@ -70,26 +71,59 @@ def _scores(args: KernelArguments, q: Array, k: Array) -> Array:
     return args.xp.where(later, -args.xp.inf, scores)
 
 
-def _softmax(args: KernelArguments, v: Array, scores: Array) -> tuple[Array, Array]:
-    """The weights of every token and the logarithms of their row sums; writes weights · v."""
+def _softmax(args: KernelArguments, scores: Array) -> tuple[Array, Array]:
+    """The weights of every token and the logarithms of their row sums."""
     largest = scores.max(axis=4, keepdims=True)
     weights = args.xp.exp(scores - largest)
     total = weights.sum(axis=4, keepdims=True)
-    weights = weights / total
-    args.into[0][...] = _rows(args.xp.matmul(weights, v))
-    return weights, largest + args.xp.log(total)
+    return weights / total, largest + args.xp.log(total)
+
+
+def _mask(args: KernelArguments, weights: Array) -> Array:
+    """Whether dropout keeps each weight; its column is numbered over the heads of the model, then over the keys."""
+    xp, (sequences, groups, heads, sequence, _) = args.xp, weights.shape
+    _, head, group = _lengths(args)
+    first_head = args.blocks[0].columns[0] // ((group + KEY_AND_VALUE) * head) * group
+    tokens = xp.arange(sequences)[:, None] * sequence + xp.arange(sequence)[None, :]
+    head_numbers = first_head + xp.arange(groups)[:, None] * heads + xp.arange(heads)[None, :]
+    columns = head_numbers[None, :, :, None, None] * sequence + xp.arange(sequence)
+    return kept(args, first_row(args) + tokens[:, None, None, :, None], columns)
+
+
+def _factors(args: KernelArguments, weights: Array) -> Array | None:
+    """The factors by which dropout multiplies the weights; None without dropout."""
+    return _mask(args, weights) * scale(args) if "dropout" in args.scalars else None
+
+
+def _dropped(weights: Array, factors: Array | None) -> Array:
+    """The weights after dropout."""
+    return weights if factors is None else weights * factors
 
 
 def attention(args: KernelArguments) -> None:
-    """softmax(q kᵀ / √head) v for every head; it stores the logarithms of the row sums."""
+    """softmax(q kᵀ / √head) v for every head, after dropout; it stores the logarithms of the row sums."""
     q, k, v = _queries_keys_values(args)
-    args.into[1][...] = _rows(_softmax(args, v, _scores(args, q, k))[1])
+    weights, logarithms = _softmax(args, _scores(args, q, k))
+    args.into[0][...] = _rows(args.xp.matmul(_dropped(weights, _factors(args, weights)), v))
+    args.into[1][...] = _rows(logarithms)
 
 
 def attention_keeping(args: KernelArguments) -> None:
     """Attention that also stores its weights (the softmax), for `attention_keeping_gradient`."""
     q, k, v = _queries_keys_values(args)
-    args.into[1][...] = _rows(_softmax(args, v, _scores(args, q, k))[0])
+    weights, _ = _softmax(args, _scores(args, q, k))
+    args.into[0][...] = _rows(args.xp.matmul(weights, v))
+    args.into[1][...] = _rows(weights)
+
+
+def attention_dropping(args: KernelArguments) -> None:
+    """Attention with dropout that also stores its weights, the mask, and the weights after dropout."""
+    q, k, v = _queries_keys_values(args)
+    weights, _ = _softmax(args, _scores(args, q, k))
+    mask = _mask(args, weights)
+    after = weights * (mask * scale(args))
+    for into, stored in zip(args.into, (args.xp.matmul(after, v), weights, mask, after), strict=True):
+        into[...] = _rows(stored)
 
 
 def attention_gradient(args: KernelArguments) -> None:
@@ -99,34 +133,52 @@ def attention_gradient(args: KernelArguments) -> None:
     y, g = (_heads(array, sequence, head, group) for array in (args.sources[1], args.sources[3]))
     log_sums = _heads(args.sources[2], sequence, 1, group)
     weights = args.xp.exp(_scores(args, q, k) - log_sums)
-    _write_gradients(args, (q, k, v), weights, g, (g * y).sum(axis=4, keepdims=True))
+    row_sums = (g * y).sum(axis=4, keepdims=True)
+    factors = _factors(args, weights)
+    _write_gradients(args, (q, k, v), weights, g, row_sums, factors, _dropped(weights, factors))
 
 
 def attention_keeping_gradient(args: KernelArguments) -> None:
     """The gradients of q, k and v, from the stored weights."""
     sequence, head, group = _lengths(args)
     weights, g = _heads(args.sources[1], sequence, sequence, group), _heads(args.sources[2], sequence, head, group)
-    _write_gradients(args, _queries_keys_values(args), weights, g, None)
+    _write_gradients(args, _queries_keys_values(args), weights, g, None, None, weights)
+
+
+def attention_dropping_gradient(args: KernelArguments) -> None:
+    """The gradients of q, k and v, from the stored weights before and after dropout and the stored mask."""
+    sequence, head, group = _lengths(args)
+    weights, mask, after = (_heads(array, sequence, sequence, group) for array in args.sources[1:4])
+    g = _heads(args.sources[4], sequence, head, group)
+    _write_gradients(args, _queries_keys_values(args), weights, g, None, mask * scale(args), after)
 
 
 def _write_gradients(
-    args: KernelArguments, qkv: tuple[Array, Array, Array], weights: Array, g: Array, row_sums: Array | None
+    args: KernelArguments,
+    qkv: tuple[Array, Array, Array],
+    weights: Array,
+    g: Array,
+    row_sums: Array | None,
+    factors: Array | None,
+    after: Array,
 ) -> None:
     """Write the gradients of q, k and v, from the weights and the gradient of the output.
 
     Parameters
     ----------
     row_sums : row sums of the weights times their gradients; computed if not given
+    factors : factors by which dropout multiplies the weights; None without dropout
+    after : weights after dropout
     """
     xp, (q, k, v) = args.xp, qkv
-    gradient_weights = xp.matmul(g, _transposed(v))
+    gradient_weights = _dropped(xp.matmul(g, _transposed(v)), factors)
     if row_sums is None:
         row_sums = (weights * gradient_weights).sum(axis=4, keepdims=True)
     gradient_scores = weights * (gradient_weights - row_sums) / sqrt(q.shape[4])
     gradients = [
         _rotated(args, xp.matmul(gradient_scores, k), -1),
         _rotated(args, _summed_over_group(xp.matmul(_transposed(gradient_scores), q)), -1),
-        _summed_over_group(xp.matmul(_transposed(weights), g)),
+        _summed_over_group(xp.matmul(_transposed(after), g)),
     ]
     args.into[0][...] = _rows(xp.concatenate(gradients, axis=2))
 

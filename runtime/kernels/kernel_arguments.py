@@ -1,7 +1,7 @@
 """The arguments of a kernel: of one call of a layer function such as softmax on the arrays of a rank."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from quadrille.algorithms.schedule.tensors import Block
@@ -19,6 +19,7 @@ class KernelArguments:
     blocks : row and column ranges of the sources and updates in their whole matrices
     scalars : parameters of the function by name, such as "epsilon"
     iteration : iteration of the loop that the op counts, from 0; Adam corrects its moments by it
+    indices : index of every loop around the op, by its name; dropout numbers layers and microbatches by them
     """
 
     xp: Any
@@ -28,3 +29,4 @@ class KernelArguments:
     blocks: tuple[Block, ...]
     scalars: Mapping[str, float]
     iteration: int
+    indices: Mapping[str, int] = field(default_factory=dict)

@@ -19,7 +19,7 @@ import numpy as np
 from quadrille.algorithms.analysis.shard_ranges import shared_rectangle
 from quadrille.algorithms.schedule.kernel_signatures import Function
 from quadrille.runtime.arrays.array_library import Array
-from quadrille.runtime.kernels import attention_kernels, norm_kernels, vocabulary_kernels
+from quadrille.runtime.kernels import attention_kernels, dropout_kernels, norm_kernels, vocabulary_kernels
 from quadrille.runtime.kernels.kernel_arguments import KernelArguments as KernelArguments
 
 GELU_SLOPE = sqrt(2 / pi)
@@ -210,6 +210,10 @@ KERNELS: dict[Function, Callable[[KernelArguments], None]] = {
     "attention_gradient": attention_kernels.attention_gradient,
     "attention_keeping": attention_kernels.attention_keeping,
     "attention_keeping_gradient": attention_kernels.attention_keeping_gradient,
+    "attention_dropping": attention_kernels.attention_dropping,
+    "attention_dropping_gradient": attention_kernels.attention_dropping_gradient,
+    "dropout": dropout_kernels.dropout,
+    "dropout_gradient": dropout_kernels.dropout_gradient,
     "embed": vocabulary_kernels.embed,
     "embed_gradient": vocabulary_kernels.embed_gradient,
     "add_positions": vocabulary_kernels.add_positions,

@@ -12,13 +12,18 @@ from itertools import pairwise
 from pathlib import Path
 
 import quadrille
-from quadrille.runtime.host.world import LAUNCH
-from quadrille.runtime.launching.launch_folder import memory_folder
+from quadrille.runtime.host.world import LAUNCH, OPEN_MPI_LINKS
 from quadrille.runtime.launching.mpirun import Mpi, allow_root, without_rank
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 HOST_OPTIONS = ("-H", "-host", "--host", "-hostfile", "--hostfile", "-machinefile", "--machinefile", "-f", "-w")
 ALLOCATIONS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID")
+
+SEGMENT_SIZE = "OMPI_MCA_btl_sm_segment_size"
+SEGMENT_BYTES = 16 << 20
+"""Size of a rank's segment of shared memory in Open MPI 4 and 5, unless `SEGMENT_SIZE` sets another [B]."""
+LAUNCH_BYTES, REPORT_BYTES = 1 << 20, 1 << 16
+"""Room for the launcher's files, and for those of each rank [B]."""
 
 
 def launcher_words(launcher: Mpi, ranks: int, options: Sequence[str], environment: Mapping[str, str]) -> list[str]:
@@ -84,15 +89,34 @@ def launcher_variables(
     if several_hosts(options, environment):
         return variables
     if launcher.program is not None and launcher.program.parent == Path(sys.executable).parent:
-        variables["OMPI_MCA_btl"] = environment.get("OMPI_MCA_btl", "self,sm,tcp")
-    if memory_folder() is not None:
-        variables["OMPI_MCA_btl_sm_backing_directory"] = folder
-        variables["OMPI_MCA_btl_vader_backing_directory"] = folder
+        variables[OPEN_MPI_LINKS] = environment.get(OPEN_MPI_LINKS, "self,sm,tcp")
+    variables["OMPI_MCA_btl_sm_backing_directory"] = folder
+    variables["OMPI_MCA_btl_vader_backing_directory"] = folder
     if ranks > usable_cores():
         variables["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
         variables["OMPI_MCA_rmaps_base_oversubscribe"] = "1"
         variables["OMPI_MCA_mpi_yield_when_idle"] = "1"
     return variables
+
+
+def shared_memory_bytes(launcher: Mpi, ranks: int, options: Sequence[str], environment: Mapping[str, str]) -> int:
+    """The most bytes that the files of a launch need on this host.
+
+    Each rank has some progress reports and files of the launcher. If all ranks are here, each rank of Open MPI also has
+    a segment of shared memory, which fills while messages wait in it.
+
+    >>> shared_memory_bytes(Mpi("Open MPI", "5.0.11"), 4, [], {}) >> 20
+    65
+    >>> shared_memory_bytes(Mpi("Open MPI", "5.0.11"), 4, [], {"OMPI_MCA_btl": "self,tcp"}) >> 20
+    1
+    """
+    own = LAUNCH_BYTES + ranks * REPORT_BYTES
+    links = environment.get(OPEN_MPI_LINKS, "sm")
+    is_named = bool({"sm", "vader"} & set(links.removeprefix("^").split(",")))
+    if launcher.vendor != "Open MPI" or several_hosts(options, environment) or is_named == links.startswith("^"):
+        return own
+    size = environment.get(SEGMENT_SIZE, "")
+    return own + ranks * (int(size) if size.isdecimal() else SEGMENT_BYTES)
 
 
 def import_folder() -> Path:

@@ -27,17 +27,19 @@ from quadrille.runtime.launching.environment import (
     launcher_words,
     rank_variables,
     several_hosts,
+    shared_memory_bytes,
     usable_cores,
 )
 from quadrille.runtime.launching.exit_status import exit_status
 from quadrille.runtime.launching.hang_detection import DEFAULT_LIMITS, HangDetector, NetworkDiagnosis, TimeLimits
 from quadrille.runtime.launching.launch_folder import (
     folder_prefix,
-    memory_folder,
+    parent_folder,
     remove_abandoned,
     remove_partial_files,
 )
 from quadrille.runtime.launching.mpirun import find_launcher, loaded_mpi
+from quadrille.runtime.launching.start_progress import StartProgress
 from quadrille.runtime.launching.supervise import supervise
 
 PROGRAM = ("-m", "quadrille")
@@ -76,7 +78,7 @@ def launch(
     Raises
     ------
     InputError : fewer than one rank; no MPI library; no mpirun, or only one of another MPI;
-        launcher options that the launcher refuses
+        launcher options that the launcher refuses; no room for the ranks' shared memory
     """
     if ranks < 1:
         raise InputError(f"-n {ranks}: the number of ranks is a whole number from 1")
@@ -84,7 +86,8 @@ def launch(
     _check_rank_count(ranks, launcher_options, variables_here)
     launcher = find_launcher(loaded_mpi(variables_here), variables_here)
     remove_abandoned()
-    with tempfile.TemporaryDirectory(prefix=folder_prefix(), dir=memory_folder(), ignore_cleanup_errors=True) as folder:
+    parent = parent_folder(shared_memory_bytes(launcher, ranks, launcher_options, variables_here))
+    with tempfile.TemporaryDirectory(prefix=folder_prefix(), dir=parent, ignore_cleanup_errors=True) as folder:
         own_words = command if program is not None else ()
         variables = rank_variables(ranks, own_words, launcher_options, variables_here) | {LAUNCH: folder}
         variables |= launcher_variables(launcher, ranks, launcher_options, variables_here, folder)
@@ -93,7 +96,8 @@ def launch(
         rank = [sys.executable, "-P", "-c", *start, *command]
         here = _all_on_this_host(launcher_options, variables_here)
         detector = HangDetector(folder, ranks, diagnose_network, all_on_this_host=here, limits=limits)
-        status, output = supervise([*starter, *words, *rank], variables, folder, detector)
+        progress = StartProgress(folder, ranks, usable_cores(), shown=here and "--quiet" not in command)
+        status, output = supervise([*starter, *words, *rank], variables, folder, detector, progress)
         reports = list(read_reports(folder))
         remove_partial_files(folder)
     return exit_status(status, output, launcher, launcher_options, reports, diagnose_network)

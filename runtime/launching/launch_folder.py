@@ -12,7 +12,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.atomic_files import has_ended, is_private_folder, remove_hidden_file, start_ticks
+from quadrille.runtime.host.console import remark
 from quadrille.runtime.host.world import LAUNCH
 
 PARTIAL_FILES = "partial files"
@@ -31,6 +33,33 @@ def memory_folder(shared_memory: Path = SHARED_MEMORY) -> str | None:
     return str(shared_memory) if os.access(shared_memory, os.W_OK) else None
 
 
+def parent_folder(needed: int, shared_memory: Path = SHARED_MEMORY) -> str:
+    """The folder where a launch makes its folder: shared memory, or the temporary folder if shared memory lacks room.
+
+    Without room, a rank that writes to its shared memory is killed by SIGBUS.
+
+    Parameters
+    ----------
+    needed : room that the ranks need at most [B]
+
+    Raises
+    ------
+    InputError : neither folder has room
+    """
+    memory, temporary = memory_folder(shared_memory), tempfile.gettempdir()
+    if memory is None:
+        return temporary
+    free = shutil.disk_usage(memory).free
+    if free >= needed:
+        return memory
+    fault = f"shared memory {memory} has {free} bytes free, the ranks may need {needed}"
+    room = shutil.disk_usage(temporary).free
+    if room < needed:
+        raise InputError(f"{fault}; temporary folder {temporary} has {room}, and TMPDIR can name another")
+    remark(f"{fault}: files in {temporary} are their shared memory, which may be slower")
+    return temporary
+
+
 def folder_prefix() -> str:
     """The first part of the name of a launch folder of this process."""
     own = os.getpid()
@@ -39,7 +68,8 @@ def folder_prefix() -> str:
 
 def remove_abandoned(shared_memory: Path = SHARED_MEMORY) -> None:
     """Remove the folders of launches that were killed; nobody else would free their shared memory."""
-    for folder in Path(memory_folder(shared_memory) or tempfile.gettempdir()).glob("quadrille-*"):
+    parents = {Path(memory_folder(shared_memory) or tempfile.gettempdir()), Path(tempfile.gettempdir())}
+    for folder in (folder for parent in parents for folder in parent.glob("quadrille-*")):
         match = FOLDER_NAME.fullmatch(folder.name)
         if not match or not is_private_folder(folder) or not has_ended(int(match[1]), int(match[2])):
             continue

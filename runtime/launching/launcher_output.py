@@ -36,6 +36,8 @@ class Failure:
     'rank 3 ended with exit status 4; all ranks were ended'
     >>> Failure(signal=11).line()
     'a rank was killed by signal 11 (SIGSEGV); all ranks were ended'
+    >>> Failure(signal=7).line()
+    'a rank was killed by signal 7 (SIGBUS), as where /dev/shm or a disk is full; all ranks were ended'
     """
 
     rank: int | None = None
@@ -54,7 +56,9 @@ class Failure:
         if self.signal is None:
             how = "is gone" if self.status is None else f"ended with exit status {self.status}"
             return f"{who} {how}{position}; all ranks were ended"
-        return f"{who} was killed by signal {self.signal} ({signal_name(self.signal)}){position}; all ranks were ended"
+        cause = ", as where /dev/shm or a disk is full" if self.signal == signal.SIGBUS else ""
+        name = signal_name(self.signal)
+        return f"{who} was killed by signal {self.signal} ({name}){position}{cause}; all ranks were ended"
 
 
 def signal_name(number: int) -> str:

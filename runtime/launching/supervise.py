@@ -21,6 +21,7 @@ from quadrille.runtime.host.processes import end_with_parent
 from quadrille.runtime.launching.hang_detection import HangDetector
 from quadrille.runtime.launching.launch_folder import processes_of_launch
 from quadrille.runtime.launching.launcher_output import LauncherOutput
+from quadrille.runtime.launching.start_progress import StartProgress
 
 LOOK_SECONDS = 0.25
 BLOCK_BYTES = 1 << 16
@@ -35,6 +36,7 @@ def supervise(
     environment: Mapping[str, str],
     mark: str,
     detector: HangDetector,
+    progress: StartProgress,
 ) -> tuple[int | None, LauncherOutput]:
     """The launcher's exit status (None if interrupted) and its output. No process of the launch is left.
 
@@ -42,6 +44,7 @@ def supervise(
     ----------
     mark : folder of the launch, whose name all its processes carry
     detector : detector of ranks that hang; it is closed at the end
+    progress : progress line, until a rank works or prints
 
     Raises
     ------
@@ -51,16 +54,18 @@ def supervise(
     output = LauncherOutput()
     with signals_as_interrupts(), open_launcher(words, environment) as process:
         readers = [
-            threading.Thread(target=relay, args=(process, output), daemon=True) for relay in (pass_on, pass_stdout)
+            threading.Thread(target=relay, args=(process, output, progress), daemon=True)
+            for relay in (pass_on, pass_stdout)
         ]
         for reader in readers:
             reader.start()
         status: int | None = None
         try:
-            status = wait_for(process, output, detector)
+            status = wait_for(process, output, detector, progress)
         except KeyboardInterrupt:
             pass
         finally:
+            progress.end()
             end_all(process, mark)
         for reader in readers:
             reader.join(GRACE_SECONDS)
@@ -89,18 +94,21 @@ def open_launcher(words: Sequence[str], environment: Mapping[str, str]) -> subpr
     )
 
 
-def pass_on(process: subprocess.Popen[str], output: LauncherOutput) -> None:
+def pass_on(process: subprocess.Popen[str], output: LauncherOutput, progress: StartProgress) -> None:
     """Write the ranks' own lines to stderr as they arrive."""
     assert process.stderr is not None
     for line in process.stderr:
-        write_error("".join(output.feed(line)))
+        if lines := output.feed(line):
+            progress.end()
+            write_error("".join(lines))
     write_error("".join(output.finish()))
 
 
-def pass_stdout(process: subprocess.Popen[str], output: LauncherOutput) -> None:
+def pass_stdout(process: subprocess.Popen[str], output: LauncherOutput, progress: StartProgress) -> None:
     """Write the ranks' stdout as it arrives; after the first error the rest is read and dropped, so no rank waits."""
     assert process.stdout is not None
     while block := os.read(process.stdout.fileno(), BLOCK_BYTES):
+        progress.end()
         try:
             if output.stdout_error is None:
                 write_whole(block)
@@ -127,10 +135,13 @@ def write_error(text: str) -> None:
         sys.stderr.flush()
 
 
-def wait_for(process: subprocess.Popen[str], output: LauncherOutput, detector: HangDetector) -> int:
+def wait_for(
+    process: subprocess.Popen[str], output: LauncherOutput, detector: HangDetector, progress: StartProgress
+) -> int:
     """The launcher's exit status. After a failure or a hang, it gets some time to end and is then ended."""
     failed_at: float | None = None
     while True:
+        progress.look()
         detector.rest(LOOK_SECONDS, process)
         if (status := process.poll()) is not None:
             detector.rest(0.0, process)  # ranks that ended since

@@ -68,8 +68,6 @@ STEADY = 0.8
 """A lead is constant if its smallest value is at least this fraction of its largest."""
 CLOCKS_SECONDS = 1e-4
 """Ends nearer than this are not distinguished: the clocks of two hosts differ by half a round trip [s]."""
-ROUNDS = 2
-"""Rounds in which every member is the root once, after one warm-up round."""
 ITEM_BYTES, WARM = 4, 1
 IN_A_ROW = 2
 """Steps of a run. Four steps make a calibration a third longer and predict training steps no better."""
@@ -187,7 +185,7 @@ def _step(kind: CollectiveKind, root: int = 0) -> Collective:
             return Broadcast(name="step", axis="y", source="whole", into="other", root=root)
         case "reduce":
             return Reduce(name="step", axis="y", source="whole", into="other", root=root)
-        case "all_to_all" | "barrier":
+        case "all_to_all" | "send_receive" | "barrier":
             raise AssertionError(f"{kind} is not measured")
         case _:
             assert_never(kind)

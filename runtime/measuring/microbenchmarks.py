@@ -41,8 +41,6 @@ DISTURBED = 1.08
 """A reference product that takes this many times its usual time was disturbed, and so was the point beside it."""
 USUAL_PERCENTILE = 25
 """The percentile of all reference products that is the usual time, even if most of them were disturbed."""
-PATIENCE_SECONDS = 40.0
-"""After this time no point is measured again: a calibration must also end on a busy machine [s]."""
 SECOND_TRIES = 2
 MAX_POLL_SLEEP_SECONDS = 1e-3
 LEAST_SECONDS = 1e-6
@@ -155,9 +153,12 @@ class Bench:
         return min(tries, key=lambda attempt: median(attempt[0])), False
 
     def may_retry(self) -> bool:
-        """Whether disturbed points are still measured again; the same answer on every rank."""
+        """Whether disturbed points are still measured again; the same answer on every rank.
+
+        A calibration must also end on a busy machine.
+        """
         spent = time.perf_counter() - self.started
-        return bool(max(self.communicator.allgather(spent)) < PATIENCE_SECONDS)
+        return bool(max(self.communicator.allgather(spent)) < self.sizes.patience_seconds)
 
     def _is_calm(self, reference: float, threads: int) -> bool:
         """Whether the reference products of all ranks took their usual time; the same answer on every rank."""

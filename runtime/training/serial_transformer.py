@@ -1,8 +1,8 @@
 """The serial reference of sharded transformer training, in float64: the loss and gradients of a GPT.
 
-Only the description of the architecture is shared with the schedules and kernels. Loops visit sequences, groups of
-heads and heads one by one; rotary positions are multiplications by complex numbers. The tests check the formulas by
-finite differences, and against PyTorch where it is installed.
+Only the description of the architecture and the random numbers of dropout are shared with the schedules and kernels.
+Loops visit sequences, groups of heads and heads one by one; rotary positions are multiplications by complex numbers.
+The tests check the formulas by finite differences, and against PyTorch where it is installed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.training.architecture import PLAIN, Architecture
+from quadrille.algorithms.training.dropout import NO_DROPOUT, PLACES, Dropout, Place
+from quadrille.runtime.kernels.dropout_masks import kept_elements
 from quadrille.runtime.training.serial_training import Array, Matrices, gelu, gelu_slope
 
 EPSILON = 1e-5
@@ -107,25 +109,82 @@ def _operands(qkv: Array, of_head: Sequence[slice], architecture: Architecture) 
     return rotated(q, architecture.rotary_base), rotated(k, architecture.rotary_base), v
 
 
-def attention(qkv: Array, sequence: int, heads: int, architecture: Architecture = PLAIN) -> Array:
+class Masks:
+    """The factors by which dropout multiplies activations in one step.
+
+    Parameters
+    ----------
+    dropout : shares of dropped elements
+    step : index of the step
+    """
+
+    def __init__(self, dropout: Dropout = NO_DROPOUT, step: int = 0) -> None:
+        self._dropout, self._step = dropout, step
+
+    def hidden(self, place: Place, layer: int, x: Array) -> Array:
+        """The activation, or its gradient, after dropout at a place."""
+        rows, columns = np.arange(x.shape[0])[:, None], np.arange(x.shape[1])[None, :]
+        return self._dropped(x, rows, columns, self._dropout.hidden, place, layer)
+
+    def weights(self, layer: int, first_row: int, head: int, x: Array) -> Array:
+        """The attention weights of a head, or their gradient, after dropout.
+
+        Parameters
+        ----------
+        first_row : first row of the sequence in the batch
+        """
+        rows = first_row + np.arange(x.shape[0])[:, None]
+        columns = head * x.shape[1] + np.arange(x.shape[1])[None, :]
+        return self._dropped(x, rows, columns, self._dropout.attention, "attention weights", layer)
+
+    def _dropped(
+        self, x: Array, rows: NDArray[Any], columns: NDArray[Any], share: float, place: Place, layer: int
+    ) -> Array:
+        if not share:
+            return x
+        number = PLACES[place]
+        kept = kept_elements(np, rows, columns, share=share, place=number, layer=layer, step=self._step)
+        dropped: Array = np.where(kept, x / (1 - share), 0.0)
+        return dropped
+
+
+def attention(
+    qkv: Array,
+    sequence: int,
+    heads: int,
+    architecture: Architecture = PLAIN,
+    masks: Masks | None = None,
+    layer: int = 0,
+) -> Array:
     """The output of causal attention. The columns of `qkv` for a group are its queries, then their key and value."""
+    masks = masks or Masks()
     groups = architecture.key_heads or heads
     output = np.empty((qkv.shape[0], qkv.shape[1] // (heads + 2 * groups) * heads))
     for rows, of_head, columns in _queries(qkv, sequence, heads, architecture):
         q, k, v = _operands(qkv[rows], of_head, architecture)
-        output[rows, columns] = _weights(q, k) @ v
+        head = columns.start // (columns.stop - columns.start)
+        output[rows, columns] = masks.weights(layer, rows.start, head, _weights(q, k)) @ v
     return output
 
 
-def attention_gradient(qkv: Array, sequence: int, heads: int, g: Array, architecture: Architecture = PLAIN) -> Array:
+def attention_gradient(
+    qkv: Array,
+    sequence: int,
+    heads: int,
+    g: Array,
+    architecture: Architecture = PLAIN,
+    masks: Masks | None = None,
+    layer: int = 0,
+) -> Array:
     """The gradient of the columns of q, k and v."""
-    gradient = np.zeros_like(qkv)
+    gradient, masks = np.zeros_like(qkv), masks or Masks()
     for rows, of_head, columns in _queries(qkv, sequence, heads, architecture):
         q, k, v = _operands(qkv[rows], of_head, architecture)
         weights, out = _weights(q, k), g[rows, columns]
-        towards = out @ v.T
+        head = columns.start // (columns.stop - columns.start)
+        towards = masks.weights(layer, rows.start, head, out @ v.T)
         scores = weights * (towards - (weights * towards).sum(axis=1, keepdims=True)) / np.sqrt(q.shape[1])
-        parts = [scores @ k, scores.T @ q, weights.T @ out]
+        parts = [scores @ k, scores.T @ q, masks.weights(layer, rows.start, head, weights).T @ out]
         if architecture.positions == "rotary":
             parts[:2] = [rotated(columns_of_part, architecture.rotary_base, -1) for columns_of_part in parts[:2]]
         for columns_of_part, part in zip(of_head, parts, strict=True):
@@ -141,15 +200,16 @@ class _Model:
     """
 
     def __init__(
-        self, p: Mapping[str, Array], gradients: Matrices, sequence: int, heads: int, architecture: Architecture
+        self,
+        p: Mapping[str, Array],
+        gradients: Matrices,
+        sequence: int,
+        heads: int,
+        architecture: Architecture,
+        masks: Masks,
     ):
-        self.p, self.gradients, self.sequence, self.heads, self.architecture = (
-            p,
-            gradients,
-            sequence,
-            heads,
-            architecture,
-        )
+        self.p, self.gradients, self.masks = p, gradients, masks
+        self.sequence, self.heads, self.architecture = sequence, heads, architecture
 
     def product(self, x: Array, name: str, suffix: str) -> Array:
         """The product X W, plus b if the architecture has biases."""
@@ -178,25 +238,30 @@ class _Model:
             self.gradients[f"{name} {letter}{suffix}"] += value
         return result
 
-    def layer(self, x: Array, suffix: str) -> tuple[Array, tuple[Array, ...]]:
-        """The layer's output and the values that its gradient needs."""
+    def layer(self, x: Array, number: int) -> tuple[Array, tuple[Array, ...]]:
+        """The output of a layer and the values that its gradient needs."""
+        suffix = f" layer {number}"
         n1 = self.norm(x, "norm1", suffix)
         qkv = self.product(n1, "QKV", suffix)
-        a = attention(qkv, self.sequence, self.heads, self.architecture)
-        x2 = x + self.product(a, "project", suffix)
+        a = attention(qkv, self.sequence, self.heads, self.architecture, self.masks, number)
+        x2 = x + self.masks.hidden("attention", number, self.product(a, "project", suffix))
         n2 = self.norm(x2, "norm2", suffix)
         u = self.product(n2, "up", suffix)
         active = swiglu(u) if self.architecture.gated else gelu(u)
-        return x2 + self.product(active, "down", suffix), (x, n1, qkv, a, x2, n2, u, active)
+        output = x2 + self.masks.hidden("mlp", number, self.product(active, "down", suffix))
+        return output, (x, n1, qkv, a, x2, n2, u, active)
 
-    def backward_layer(self, saved: tuple[Array, ...], g: Array, suffix: str) -> Array:
+    def backward_layer(self, saved: tuple[Array, ...], g: Array, number: int) -> Array:
         """The gradient of a layer's input, from the gradient of its output."""
+        suffix = f" layer {number}"
         x, n1, qkv, a, x2, n2, u, active = saved
-        towards_active = self.backward_product(active, "down", suffix, g)
+        towards_active = self.backward_product(active, "down", suffix, self.masks.hidden("mlp", number, g))
         towards_u = swiglu_gradient(u, towards_active) if self.architecture.gated else towards_active * gelu_slope(u)
         g = g + self.backward_norm(x2, "norm2", self.backward_product(n2, "up", suffix, towards_u), suffix)
-        towards_a = self.backward_product(a, "project", suffix, g)
-        towards_qkv = attention_gradient(qkv, self.sequence, self.heads, towards_a, self.architecture)
+        towards_a = self.backward_product(a, "project", suffix, self.masks.hidden("attention", number, g))
+        towards_qkv = attention_gradient(
+            qkv, self.sequence, self.heads, towards_a, self.architecture, self.masks, number
+        )
         return g + self.backward_norm(x, "norm1", self.backward_product(n1, "QKV", suffix, towards_qkv), suffix)
 
 
@@ -207,6 +272,8 @@ def gpt_loss(
     layers: int,
     heads: int,
     architecture: Architecture = PLAIN,
+    dropout: Dropout = NO_DROPOUT,
+    step: int = 0,
 ) -> tuple[float, Matrices]:
     """The mean cross entropy of a GPT and its gradients.
 
@@ -216,17 +283,21 @@ def gpt_loss(
     tokens, targets : token numbers, sequences × positions
     layers, heads : number of layers, and of query heads
     architecture : norm, positions, activation and biases
+    dropout : shares of dropped elements
+    step : index of the step, which the dropout masks depend on
     """
     batch, sequence = tokens.shape
+    masks = Masks(dropout, step)
     p = parameters
     gradients: Matrices = {name: np.zeros_like(value) for name, value in p.items()}
-    model = _Model(p, gradients, sequence, heads, architecture)
+    model = _Model(p, gradients, sequence, heads, architecture, masks)
     x = p["table"][tokens.ravel()]
     if architecture.positions == "learned":
         x = x + np.tile(p["positions"], (batch, 1))
+    x = masks.hidden("embedding", 0, x)
     saved = []
     for layer in range(layers):
-        x, saved_layer = model.layer(x, f" layer {layer}")
+        x, saved_layer = model.layer(x, layer)
         saved.append(saved_layer)
     last = model.norm(x, "last")
     table = "table" if architecture.shared_table else "output table"
@@ -234,7 +305,8 @@ def gpt_loss(
     gradients[table] += towards_logits.T @ last
     g = model.backward_norm(x, "last", towards_logits @ p[table])
     for layer in reversed(range(layers)):
-        g = model.backward_layer(saved[layer], g, f" layer {layer}")
+        g = model.backward_layer(saved[layer], g, layer)
+    g = masks.hidden("embedding", 0, g)
     np.add.at(gradients["table"], tokens.ravel(), g)
     if architecture.positions == "learned":
         gradients["positions"] += g.reshape(batch, sequence, -1).sum(axis=0)

@@ -59,19 +59,30 @@ class SignVectors:
         return signs(self.seed, "freivalds", *span, self.count)
 
 
-def against_random_signs(
-    product: Product,
-    rectangle: Rectangle,
-    values: NDArray[Any],
-    operands: Operands,
-    vectors: SignVectors,
-    tiling: Tiling,
-) -> ErrorFinding:
+@dataclass(frozen=True, slots=True)
+class FreivaldsCheck:
+    """What a rectangle of a product is checked against, and how.
+
+    Parameters
+    ----------
+    product : product to which the rectangle belongs
+    operands : operands of the multiplication
+    vectors : random vectors
+    tiling : tiles in which the check works
+    """
+
+    product: Product
+    operands: Operands
+    vectors: SignVectors
+    tiling: Tiling
+
+
+def against_random_signs(check: FreivaldsCheck, rectangle: Rectangle, values: NDArray[Any]) -> ErrorFinding:
     """The largest error of a row of a rectangle times a vector, relative to its tolerance / bound."""
     worst, tolerance = ErrorFinding(), 0.0
-    for rows in tiling.spans(rectangle.shape[0], tiling.band_tiles):
+    for rows in check.tiling.spans(rectangle.shape[0], check.tiling.band_tiles):
         band = rectangle.part(rows, (0, rectangle.shape[1]))
-        finding = _freivalds_of_band(product, band, values[slice(*rows)], operands, vectors, tiling)
+        finding = _freivalds_of_band(check, band, values[slice(*rows)])
         worst, tolerance = max(worst, finding, key=_size), max(tolerance, finding.tolerance)
     return replace(worst, tolerance=tolerance)
 
@@ -81,43 +92,34 @@ def _size(finding: ErrorFinding) -> float:
     return finding.error if isfinite(finding.error) else inf
 
 
-def _freivalds_of_band(
-    product: Product,
-    rectangle: Rectangle,
-    values: NDArray[Any],
-    operands: Operands,
-    vectors: SignVectors,
-    tiling: Tiling,
-) -> ErrorFinding:
+def _freivalds_of_band(check: FreivaldsCheck, rectangle: Rectangle, values: NDArray[Any]) -> ErrorFinding:
     """The largest error in some rows of a rectangle."""
     height = rectangle.shape[0]
-    expected, scale = np.zeros((height, vectors.count)), np.zeros((height, 2))
+    expected, scale = np.zeros((height, check.vectors.count)), np.zeros((height, 2))
     with np.errstate(all="ignore"):
-        for inner in tiling.spans(contracted_length(product, operands)):
-            sums, sizes = _right_times_signs(product, inner, rectangle, operands, vectors, tiling)
-            for rows in tiling.spans(height):
+        for inner in check.tiling.spans(contracted_length(check.product, check.operands)):
+            sums, sizes = _right_times_signs(check, inner, rectangle)
+            for rows in check.tiling.spans(height):
                 above = (rectangle.row_start + rows[0], rectangle.row_start + rows[1])
-                left = left_panel(product, above, inner, operands)
+                left = left_panel(check.product, above, inner, check.operands)
                 expected[slice(*rows)] += left @ sums
                 scale[slice(*rows)] += np.abs(left, out=left) @ sizes
         tolerances = np.fmin(scale[:, 0], SPREAD * scale[:, 1])
-        differences = np.abs(_values_times_signs(rectangle, values, vectors, tiling) - expected)
+        differences = np.abs(_values_times_signs(check, rectangle, values) - expected)
         errors = relative_errors(differences, np.broadcast_to(tolerances[:, np.newaxis], differences.shape))
     row = int(np.argmax(errors.max(axis=1)))
     place = f"in the sum over row {rectangle.row_start + row} with random signs"
     return ErrorFinding(float(errors[row].max()), place, float(tolerances.max()))
 
 
-def _right_times_signs(
-    product: Product, inner: Range, rectangle: Rectangle, operands: Operands, vectors: SignVectors, tiling: Tiling
-) -> tuple[Array, Array]:
+def _right_times_signs(check: FreivaldsCheck, inner: Range, rectangle: Rectangle) -> tuple[Array, Array]:
     """R r for a panel of R's rows, and the sum and the norm of each row of |R|."""
     length = inner[1] - inner[0]
-    sums, sizes = np.zeros((length, vectors.count)), np.zeros((length, 2))
-    for columns in tiling.spans(rectangle.shape[1]):
+    sums, sizes = np.zeros((length, check.vectors.count)), np.zeros((length, 2))
+    for columns in check.tiling.spans(rectangle.shape[1]):
         across = (rectangle.column_start + columns[0], rectangle.column_start + columns[1])
-        right = right_panel(product, inner, across, operands)
-        sums += right @ vectors.rows(across)
+        right = right_panel(check.product, inner, across, check.operands)
+        sums += right @ check.vectors.rows(across)
         sizes[:, 1] += np.einsum("ij,ij->i", right, right)
         sizes[:, 0] += np.abs(right, out=right).sum(axis=1)
     # The norm is at least sum / sqrt(length): this holds it up where squares underflow.
@@ -125,11 +127,11 @@ def _right_times_signs(
     return sums, sizes
 
 
-def _values_times_signs(rectangle: Rectangle, values: NDArray[Any], vectors: SignVectors, tiling: Tiling) -> Array:
+def _values_times_signs(check: FreivaldsCheck, rectangle: Rectangle, values: NDArray[Any]) -> Array:
     """C r for a rectangle of the product."""
-    sums = np.zeros((rectangle.shape[0], vectors.count))
-    for rows, columns in tiling.tiles(rectangle.shape):
+    sums = np.zeros((rectangle.shape[0], check.vectors.count))
+    for rows, columns in check.tiling.tiles(rectangle.shape):
         across = (rectangle.column_start + columns[0], rectangle.column_start + columns[1])
         tile = np.asarray(values[slice(*rows), slice(*columns)], np.float64)
-        sums[slice(*rows)] += tile @ vectors.rows(across)
+        sums[slice(*rows)] += tile @ check.vectors.rows(across)
     return sums

@@ -147,7 +147,9 @@ def _loss_of(problem: Gpt | Mlp, data: TrainingSource) -> tuple[LossOf, int]:
             terms = max(gpt.tokens, gpt.sizes["inner"], gpt.vocabulary)
 
             def loss(parameters: Mapping[str, Array], step: int) -> tuple[float, Matrices]:
-                return gpt_loss(parameters, *data.tokens(step, gpt.batch), gpt.layers, gpt.heads, gpt.architecture)
+                tokens, targets = data.tokens(step, gpt.batch)
+                dropout = gpt.dropout_of(gpt.batch)
+                return gpt_loss(parameters, tokens, targets, gpt.layers, gpt.heads, gpt.architecture, dropout, step)
 
             return loss, terms
         case Mlp() as mlp:

@@ -23,7 +23,7 @@ from typing import Literal
 from quadrille.algorithms.matmuls.matmul import Factors
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.runtime.operands.operands import Operands
-from quadrille.runtime.verifying.freivalds import VECTORS, SignVectors, against_random_signs
+from quadrille.runtime.verifying.freivalds import VECTORS, FreivaldsCheck, SignVectors, against_random_signs
 from quadrille.runtime.verifying.impossible_entries import first_fault, first_fraction
 from quadrille.runtime.verifying.products import DEFAULT_TILING, ErrorFinding, Output, Tiling, factors_of
 from quadrille.runtime.verifying.serial_product import against_serial_product
@@ -142,13 +142,12 @@ def verify(
     if fault:
         return replace(verdict, max_error=inf, ok=False, reason=fault)
     for output in outputs:
+        check = FreivaldsCheck(output.product, operands, SignVectors(vectors, seed), tiling)
         for rectangle, values in output.parts:
             finding = (
                 against_serial_product(output.product, rectangle, values, operands, tiling)
                 if method == "serial"
-                else against_random_signs(
-                    output.product, rectangle, values, operands, SignVectors(vectors, seed), tiling
-                )
+                else against_random_signs(check, rectangle, values)
             )
             verdict = _judge(verdict, factors_of(output.product, operands), finding)
     return verdict

@@ -2,7 +2,11 @@
 
 A path enters at its first member, visits all, and leaves at its last. The next
 channel is the path whose narrowest hop has most capacity left, the hop out of the node
-and into the next included; channels are added as long as they carry more together.
+and into the next included; channels are added as long as they carry more together. Where equal links join every two
+members of a single node, rings that use each link equally often are known without a search.
+
+Source: Alspach, "The wonderful Walecki construction", Bulletin of the ICA 52, 2008. RCCL has the same numbers of rings
+for 8 MI300X, in a table (src/graph/rome_models.cc, rome_model_79).
 """
 
 from collections import Counter
@@ -48,6 +52,14 @@ class NodeLinks:
     capacity: tuple[float, ...]
     within: tuple[tuple[tuple[int, ...], ...], ...]
     across: tuple[tuple[tuple[int, ...], ...], ...]
+
+    @property
+    def is_fully_joined(self) -> bool:
+        """Whether rings close inside the node, and a link of its own joins each member to each other, all alike."""
+        links = [links for a, row in enumerate(self.within) for b, links in enumerate(row) if a != b]
+        is_direct = all(len(link) == 1 for link in links) and len(set(links)) == len(links)
+        few = 2 < self.count <= MAX_FOUND_CHANNELS // 2
+        return not self.across and few and is_direct and len(set(self.capacity)) == 1
 
 
 def node_links(routes: Routes, members: Ints, *, several: bool) -> NodeLinks:
@@ -106,6 +118,10 @@ def paths_rate(node: NodeLinks, paths: Sequence[Sequence[int]]) -> float:
 @lru_cache(maxsize=256)
 def node_paths(node: NodeLinks, wanted: int | None) -> tuple[tuple[int, ...], ...]:
     """The members in order, channel after channel: `wanted` channels, or the fewest that carry the most."""
+    if node.is_fully_joined:
+        rings = _rings_of_all_links(node.count)
+        if wanted in (None, len(rings)):
+            return rings
     search = _Search(node)
     paths: list[tuple[int, ...]] = []
     rates: list[float] = []
@@ -118,6 +134,22 @@ def node_paths(node: NodeLinks, wanted: int | None) -> tuple[tuple[int, ...], ..
         return tuple(paths)
     enough = max(rates) * (1 - RATE_GIVEN_UP)
     return tuple(paths[: 1 + next(i for i, rate in enumerate(rates) if rate >= enough)])
+
+
+def _rings_of_all_links(count: int) -> tuple[tuple[int, ...], ...]:
+    """Rings over all members that use each link from member to member equally often: once, or twice for even counts.
+
+    The last member and a zigzag over the others, 0, 1, -1, 2, -2, …, are a ring. Turned by 1, 2, … it meets the other
+    links; of an odd number of members half a turn does, and of an even number a whole turn meets each link twice.
+
+    >>> len(_rings_of_all_links(8)), _rings_of_all_links(3)
+    (14, ((2, 0, 1), (1, 0, 2)))
+    """
+    others = count - 1
+    zigzag = [(step + 1) // 2 * (1 if step % 2 else -1) for step in range(others)]
+    turns = range(others if count % 2 == 0 else others // 2)
+    forward = [(others, *((place + turn) % others for place in zigzag)) for turn in turns]
+    return (*forward, *(ring[::-1] for ring in forward))
 
 
 class _Search:

@@ -55,7 +55,7 @@ from quadrille.simulator.engine.engine_state import (
 )
 from quadrille.simulator.engine.event_loop import MORE, SOME_ENDED
 from quadrille.simulator.engine.event_queue import HEAP
-from quadrille.simulator.engine.flow_state import NONE, Floats, FlowState
+from quadrille.simulator.engine.flow_state import NONE, Floats, FlowState, as_arrays
 from quadrille.simulator.engine.kernel_compiler import Kernel, as_column_table, compile_kernels
 
 KERNELS = (
@@ -315,14 +315,14 @@ class FlowEngine(EngineBuilder):
     def _advance(self) -> int:
         """Run the event loop; switch to compiled kernels once the simulation is long."""
         now, until = float(self.env.now), float(self.env.peek())
+        assert self._flow_state is not None
         if self._compiled is None:
-            assert self._flow_state is not None
             outcome = event_loop.advance(self._state, self._flow_state, now, until, self._last_plain_event())
             if outcome != MORE:
                 return outcome
             self._compiled = compile_kernels(KERNELS, ["advance"])["advance"]
-            self._extend()
-        assert self._flow_state is not None
+            self._state = extended_state(self._state, self, arrays=True)
+            self._flow_state = as_arrays(self._flow_state)
         if self._tables is None:
             self._tables = as_column_table(self._state), as_column_table(self._flow_state)
         assert self._compiled is not None

@@ -1,7 +1,7 @@
 """The collectives of a prediction that names none: what the machine would run.
 
-GPUs of a known kind run NCCL, AMD's run RCCL, which is modelled by the same tables. Hosts run Quadrille's own steps, as
-do GPUs whose kind the machine does not name, ranks that share a GPU, and the clusters of benchmarks of simulators.
+GPUs of a known kind run NCCL, AMD's run RCCL. Hosts run Quadrille's own steps, as do GPUs whose kind the machine does
+not name, ranks that share a GPU, and the clusters of benchmarks of simulators.
 """
 
 from quadrille.algorithms.collectives.collective_choices import Choices

@@ -8,9 +8,10 @@ its start and end:
 
     t = rounds · multiprocessors · tile · 2 (k + ramp) / (share · peak)
 
-Fused attention keeps its scores in registers and multiplies the causal half only.  Unfused attention is two batches
-of square products, with the scores written and read between them: the softmax, the dropout with its mask, and, for
-rotary positions, a pass over queries and keys.  Backward takes twice as long.
+Fused attention keeps its scores in registers and multiplies the causal half only; its dropout takes no time.  Unfused
+attention is two batches of square products, with the scores written and read between them: the softmax, the dropout
+with its mask if there is dropout, and, for rotary positions, a pass over queries and keys.  Backward takes twice as
+long.
 
 Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009; NVIDIA, "Matrix Multiplication Background",
 DU-09799-001, 2023; Dao et al., "FlashAttention", 2022; Korthikanti et al., arXiv 2205.05198, section 4 (what unfused
@@ -23,8 +24,10 @@ from quadrille.algorithms.analysis.volumes import AttentionProducts
 from quadrille.algorithms.formats.measured_rows import Achieved
 from quadrille.algorithms.schedule.kernel_signatures import Function
 
-SCORE_PASSES = 4
-"""Passes of the scores over memory between the two products: softmax and dropout, read and written."""
+SOFTMAX_PASSES = 2
+"""Passes of the scores over memory between the two products, for the softmax: read and written."""
+DROPOUT_PASSES = 2
+"""Passes of the scores over memory for dropout: read and written."""
 ROTARY_PASSES = 2
 """Passes of queries and keys over memory for rotary positions: read and written."""
 LEAST_TILE = 16
@@ -98,7 +101,8 @@ def attention_seconds(work: AttentionProducts, touched: int, peak: float, rate: 
     first = best_product_seconds(work.count, s, h, s, peak, achieved)
     second = best_product_seconds(work.count, s, s, h, peak, achieved)
     both = max(first, scores / rate) + max(second, scores / rate)
-    between = work.count * s * s * (SCORE_PASSES * work.item_bytes + MASK_BYTES) / rate
+    dropout_bytes = DROPOUT_PASSES * work.item_bytes + MASK_BYTES if work.drops else 0
+    between = work.count * s * s * (SOFTMAX_PASSES * work.item_bytes + dropout_bytes) / rate
     rotary = ROTARY_PASSES * work.rotated_bytes / rate
     return (2 if work.backward else 1) * (both + between + rotary)
 

@@ -104,14 +104,21 @@ def check_sites(sites: Iterable[TrialSite]) -> None:
     ------
     InputError : a laboratory that cannot be created here; fewer ranks than its hosts; no GPU
     """
+    from quadrille.runtime.laboratory import namespaces
+
     sites = list(sites)
+    if any(site.topology for site in sites):
+        with _naming_sites_without_laboratory(sites):
+            namespaces.check_allowed()
     for site in sites:
         if site.gpu:
             _gpu()
         if site.topology:
             from quadrille.experiments.laboratory.laboratory_ranks import command_with_topology
 
-            command_with_topology(_check_laboratory(site, sites).entry, site.ranks, ["calibrate"])
+            with _naming_sites_without_laboratory(sites):
+                laboratory = _laboratory(site)
+            command_with_topology(laboratory.entry, site.ranks, ["calibrate"])
 
 
 @contextmanager
@@ -136,10 +143,11 @@ def site_launcher(site: TrialSite) -> Iterator[StartRanks]:
         yield laboratory_launcher(entry)
 
 
-def _check_laboratory(site: TrialSite, sites: Iterable[TrialSite]) -> "Laboratory":
-    """The laboratory of a site; if it cannot be created here, the error names the sites that need no laboratory."""
+@contextmanager
+def _naming_sites_without_laboratory(sites: Iterable[TrialSite]) -> Iterator[None]:
+    """A context in which the error of a laboratory names the sites that need no laboratory."""
     try:
-        return _laboratory(site)
+        yield
     except InputError as error:
         if any(not site.topology for site in sites):
             raise InputError(f"{error}; --sites shared needs none") from None

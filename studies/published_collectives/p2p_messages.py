@@ -16,7 +16,7 @@ import numpy as np
 from quadrille.algorithms.collectives.nccl.tuning_constants import PROTOCOLS, STEP_LATENCY, US
 from quadrille.algorithms.errors import InputError
 from quadrille.simulator.collectives.nccl.collective import NcclSettings
-from quadrille.simulator.collectives.nccl.layout import counted_bandwidths, generation_of, is_amd
+from quadrille.simulator.collectives.nccl.layout import counted_bandwidths, generation_of
 from quadrille.simulator.engine.flow_simulation import FlowSet, simulate_flows
 from quadrille.simulator.machine.network import routes_of
 from quadrille.studies.published_collectives.collective_rows import CollectiveRow
@@ -128,7 +128,7 @@ def _seconds(
     if is_by_nccl(row):
         generation = generation_of(machine)
         reached = np.where(links_between_gpus(net), settings.inside, settings.between)
-        capacities = counted_bandwidths(net, generation, xgmi=is_amd(machine)) * reached
+        capacities = counted_bandwidths(net, generation) * reached
         apart = pairs.targets[0] >= net.per_node
         hop = STEP_LATENCY["net" if apart else "nvlink"]["ring"][PROTOCOLS.index("Simple")] * US
         startup = settings.launch_seconds + hop + (settings.network_latency if apart else 0.0)

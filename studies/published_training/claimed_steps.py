@@ -25,8 +25,9 @@ from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.experiments.predict.layer_extrapolation import extrapolated, layer_counts
 from quadrille.experiments.rank.memory_by_grid import peak_bytes_by_grid
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
-from quadrille.simulator.simulate import Prediction, Shortcuts, Simulator
+from quadrille.simulator.simulate import LIMITS, Limits, Prediction, Shortcuts, Simulator
 from quadrille.simulator.symmetry.even_shards import with_even_shards
+from quadrille.studies.published_training.layer_times import ATTENTION_DROPOUT
 from quadrille.studies.published_training.training_step import machine_for
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.machine_catalogue import MACHINES
@@ -77,9 +78,14 @@ class ClaimedTraining:
 
     def schedule(self, grid: Grid, layers: int, overlaps: frozenset[OverlapName] = OVERLAPS) -> Schedule:
         """The schedule of a step of the model with this number of layers."""
-        problem = replace(
-            gpt_from_shape(self.shape, self.batch, dtype=self.half, recompute=self.recompute), layers=layers
+        problem = gpt_from_shape(
+            self.shape,
+            self.batch,
+            dtype=self.half,
+            recompute=self.recompute,
+            attention_dropout=ATTENTION_DROPOUT,
         )
+        problem = replace(problem, layers=layers)
         return overlap(gpt_schedule(problem, grid, find_scheme(self.scheme)), overlaps)
 
     def share_of_peak(self, seconds: float) -> float:
@@ -128,7 +134,9 @@ class StepTime:
 
 
 @cache
-def step_time(training: ClaimedTraining, grid: Grid, overlaps: frozenset[OverlapName] = OVERLAPS) -> StepTime:
+def step_time(
+    training: ClaimedTraining, grid: Grid, overlaps: frozenset[OverlapName] = OVERLAPS, limits: Limits = LIMITS
+) -> StepTime:
     """The predicted time of a step: extrapolated from few layers, or simulated with all layers by collective.
 
     Parameters
@@ -136,6 +144,7 @@ def step_time(training: ClaimedTraining, grid: Grid, overlaps: frozenset[Overlap
     training : training that the claim is about
     grid : grid of the ranks
     overlaps : overlaps of communication with computation
+    limits : limits of the wall time of an exact simulation
     """
 
     def simulation(layers: int, granularity: AskedGranularity) -> Simulator:
@@ -148,6 +157,7 @@ def step_time(training: ClaimedTraining, grid: Grid, overlaps: frozenset[Overlap
             placement="packed",
             shortcuts=Shortcuts(),
             granularity=granularity,
+            limits=limits,
         )
 
     layers, depths = training.shape.layers, layer_counts(ExecutionOptions(overlaps=overlaps))

@@ -45,6 +45,9 @@ MEGATRON_SCATTERED = find_scheme("megatron", sequence_parallel=True)
 OVERLAPS: dict[bool, frozenset[OverlapName]] = {False: frozenset(), True: frozenset({"oar", "oag"})}
 """The overlaps of communication with matrix products, without and with sequence parallelism."""
 
+ATTENTION_DROPOUT = 0.1
+"""Dropout of the attention weights in Megatron-LM's runs; that of the hidden states is fused into other passes."""
+
 
 @dataclass(frozen=True, slots=True)
 class PassSeconds:
@@ -103,7 +106,16 @@ def layer_times(
     fused_on : generation of the GPUs if attention is fused (`fused_attention.py`); None if attention stores its scores
     """
     scheme = MEGATRON_SCATTERED if sequence_parallel else MEGATRON
-    problem = Gpt(1, shape.hidden, shape.heads, shape.sequence, shape.vocabulary, micro, dtype=dtype)
+    problem = Gpt(
+        1,
+        shape.hidden,
+        shape.heads,
+        shape.sequence,
+        shape.vocabulary,
+        micro,
+        dtype=dtype,
+        attention_dropout=ATTENTION_DROPOUT,
+    )
     schedule = gpt_schedule(problem, Grid(x=tensor), scheme)
     prediction = simulate(overlap(schedule, OVERLAPS[sequence_parallel]), machine, choices=parse_choices("library"))
     times = {name: _op_seconds(op_times) for name, op_times in prediction.timeline.op_times().items()}

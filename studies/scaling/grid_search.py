@@ -5,15 +5,16 @@ are the result.  Efficiency is the rate of one GPU, flop / (GPUs * seconds), div
 run on the fewest GPUs.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 import msgspec
 
 from quadrille.algorithms.analysis.volumes import volumes
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import MachineName
-from quadrille.algorithms.matmuls.catalogue import matmul_schedule
+from quadrille.algorithms.matmuls.catalogue import Algorithm, matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
@@ -21,22 +22,26 @@ from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.predict.closed_form import ClosedFormModel
 from quadrille.experiments.predict.matmul_grids import RankedGrid, rank_grids
 from quadrille.experiments.predict.schedule_prediction import simulate
-from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_device
-from quadrille.experiments.workloads.matmul import matmul_sizes
+from quadrille.experiments.workloads.fitting_grids import no_grid_of
+from quadrille.experiments.workloads.fullest_device import fullest_device
+from quadrille.experiments.workloads.matmul import MatmulExperiment, matmul_sizes
+from quadrille.experiments.workloads.no_grid import matmul_shortage
 from quadrille.experiments.workloads.peak_share import peak_share
 from quadrille.simulator.machine.default_collectives import machine_choices
 from quadrille.simulator.machine.network import network_of, speeds_of
 from quadrille.simulator.simulate import Prediction
-from quadrille.studies.scaling.problem import ScalingProblem
+from quadrille.studies.scaling.problem import EQUAL, ScalingProblem
 from quadrille.studies.scaling.report import GridRun, RankedGridRow, ScalingResult
 from quadrille.topologies.machines.machine import Machine
 
+MOST_REASONS = 3
+"""The most reasons in the error of a study without a run."""
 MachineOf = Callable[[int], Machine]
 """Function that returns the machine with a number of GPUs."""
 
 
 def search_grids(scaling_problem: ScalingProblem, machine: MachineOf) -> ScalingResult:
-    """Rank all grids and simulate the best `top` that fit in memory, for each number of GPUs.
+    """Rank all grids and simulate the best `top` of each algorithm that fit in memory, for each number of GPUs.
 
     Parameters
     ----------
@@ -54,22 +59,26 @@ def search_grids(scaling_problem: ScalingProblem, machine: MachineOf) -> Scaling
     runs: list[GridRun] = []
     ranked: list[RankedGridRow] = []
     missing: list[str] = []
+    limits: dict[int, float] = {}
     for gpus in scaling_problem.gpus:
         try:
             part = _machine(machine, gpus)
         except InputError as error:
             missing.append(f"{gpus} GPUs: {error}")
             continue
-        grids = _ranked(scaling_problem, gpus, part)
-        device = fullest_device(part, gpus)
-        fitting = [index for index, grid in enumerate(grids) if device.fits(part, grid.peak_bytes)]
-        ranked += [_ranked_row(gpus, grid, fits=index in fitting) for index, grid in enumerate(grids)]
-        runs += [
-            _simulated(scaling_problem, gpus, index + 1, grids[index], part) for index in fitting[: scaling_problem.top]
-        ]
-        missing += _remarks_at(gpus, grids, len(fitting), part, device)
+        grids, device = _ranked(scaling_problem, gpus, part), fullest_device(part, gpus)
+        limits[gpus] = limit = memory_limit(scaling_problem, grids, part.device.memory_bytes / device.ranks)
+        ranked += [_ranked_row(gpus, grid, fits=grid.peak_bytes <= limit) for grid in grids]
+        for algorithm in scaling_problem.algorithms:
+            its_grids = [(place, grid) for place, grid in enumerate(grids, start=1) if grid.algorithm == algorithm.name]
+            fitting = [(place, grid) for place, grid in its_grids if grid.peak_bytes <= limit][: scaling_problem.top]
+            runs += [_simulated(scaling_problem, gpus, place, grid, part) for place, grid in fitting]
+            if not fitting:
+                missing.append(_no_run(scaling_problem, gpus, algorithm, [grid for _, grid in its_grids], part, limit))
     if not runs:
-        raise InputError(f"scaling {_sizes(scaling_problem.matmul)}: nothing to simulate; {'; '.join(missing)}")
+        more = f"; and {len(missing) - MOST_REASONS} more" if len(missing) > MOST_REASONS else ""
+        reasons = "; ".join(missing[:MOST_REASONS]) + more
+        raise InputError(f"scaling {_sizes(scaling_problem.matmul)}: nothing to simulate; {reasons}")
     return ScalingResult(
         kind=scaling_problem.kind,
         machine=MachineName(largest.name, largest.sha256, largest.routing, largest.faults),
@@ -82,10 +91,12 @@ def search_grids(scaling_problem: ScalingProblem, machine: MachineOf) -> Scaling
         gathered=scaling_problem.matmul.gathered,
         collectives=str(scaling_problem.choices),
         panel=scaling_problem.matmul.panel,
+        memory_per_gpu=scaling_problem.memory_per_gpu,
+        memory_limits={str(gpus): limit for gpus, limit in limits.items()} if scaling_problem.memory_per_gpu else {},
         threads=scaling_problem.threads,
         runs=tuple(_with_efficiency(runs)),
         ranked=tuple(ranked),
-        remarks=(*_remarks_on(largest, scaling_problem), *missing),
+        remarks=(*_remarks_on(largest, scaling_problem), *_equal_memory(scaling_problem, limits), *missing),
     )
 
 
@@ -179,17 +190,48 @@ def _remarks_on(machine: Machine, scaling_problem: ScalingProblem) -> Iterator[s
         yield f"{machine.name} has no measured products: they are predicted from data sheets and public measurements"
 
 
-def _remarks_at(
-    gpus: int, grids: Sequence[RankedGrid], fitting: int, machine: Machine, device: FullestDevice
-) -> Iterable[str]:
-    """The remark on a number of GPUs without a run: no grid exists, or no grid fits in memory."""
+def memory_limit(scaling_problem: ScalingProblem, grids: Sequence[RankedGrid], device_bytes: float) -> float:
+    """The memory of a rank that all algorithms may use on a number of GPUs [B]; never more than the device has.
+
+    Parameters
+    ----------
+    grids : all grids of all algorithms on this number of GPUs
+    device_bytes : memory of the device for one rank [B]
+    """
+    asked = scaling_problem.memory_per_gpu
+    if asked is None:
+        return device_bytes
+    if asked != EQUAL:
+        return min(device_bytes, asked)
+    least: dict[str, float] = {algorithm.name: inf for algorithm in scaling_problem.algorithms}
+    for grid in grids:
+        least[grid.algorithm] = min(least[grid.algorithm], grid.peak_bytes)
+    possible = [size for size in least.values() if size <= device_bytes]
+    return max(possible, default=device_bytes)
+
+
+def _equal_memory(scaling_problem: ScalingProblem, limits: Mapping[int, float]) -> Iterator[str]:
+    """The remark about the memory that all algorithms may use, if it is to be equal."""
+    if scaling_problem.memory_per_gpu == EQUAL:
+        words = ", ".join(f"{format_bytes(limit)} on {_gpus(gpus)}" for gpus, limit in limits.items())
+        yield f"equal memory: each algorithm may use {words}"
+
+
+def _no_run(
+    scaling_problem: ScalingProblem,
+    gpus: int,
+    algorithm: Algorithm,
+    grids: Sequence[RankedGrid],
+    machine: Machine,
+    limit: float,
+) -> str:
+    """The remark about an algorithm without a run on a number of GPUs: it has no grid, or no grid fits in memory."""
     if not grids:
-        return [f"{_gpus(gpus)}: no grid; the algorithms parse_problem for do not run on {gpus} ranks"]
-    if fitting:
-        return []
-    least, memory = device.ranks * min(grid.peak_bytes for grid in grids), machine.device.memory_bytes
-    subject = f"the {device.ranks} ranks of a host need" if device.ranks > 1 else "a rank needs"
-    return [f"{_gpus(gpus)}: no grid fits; {subject} at least {format_bytes(least)} of {format_bytes(memory)}"]
+        return f"{_gpus(gpus)}: {no_grid_of(algorithm.name, gpus)}"
+    least, execution = min(grids, key=lambda grid: grid.peak_bytes), scaling_problem.execution
+    experiment = MatmulExperiment(scaling_problem.matmul_on(gpus), least.grid, algorithm.name, execution)
+    shortage = matmul_shortage(experiment, least.peak_bytes, fullest_device(machine, gpus).ranks)
+    return f"{_gpus(gpus)}: {shortage.message(machine, limit if scaling_problem.memory_per_gpu else None)}"
 
 
 def _gpus(count: int) -> str:

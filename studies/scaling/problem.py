@@ -13,8 +13,12 @@ from quadrille.algorithms.passes.overlap import parse_overlap
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, parse_order
 from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.schedule.tensors import DType
+from quadrille.algorithms.units import parse_bytes
+from quadrille.experiments.workloads.execution_options import ExecutionOptions
 
 ScalingKind = Literal["weak", "strong"]
+EQUAL: Literal["equal"] = "equal"
+"""The memory limit at which each algorithm has a grid, and no algorithm may use more than that."""
 DEFAULT_GPUS = (1, 2, 4, 8, 16, 32, 64)
 DEFAULT_SIZES: dict[ScalingKind, tuple[int, int, int]] = {
     "weak": (8192, 8192, 8192),
@@ -40,7 +44,9 @@ class ScalingProblem:
     overlaps : overlaps of communication with computation
     choices : implementation of each collective
     threads : threads of each rank; None: its share of the host's cores
-    top : number of grids to simulate for each number of GPUs
+    top : number of grids of each algorithm to simulate, for each number of GPUs
+    memory_per_gpu : memory of a rank that all grids may use [B], or `equal`: the least memory at which each algorithm
+        has a grid; None: the memory of the device
     """
 
     kind: ScalingKind
@@ -52,6 +58,7 @@ class ScalingProblem:
     choices: Choices = field(default_factory=Choices)
     threads: int | None = None
     top: int = 3
+    memory_per_gpu: float | Literal["equal"] | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(ScalingKind):
@@ -63,6 +70,11 @@ class ScalingProblem:
             raise InputError(f"top {self.top}: the number of grids to simulate is a whole number from 1")
         for algorithm in self.algorithms:
             algorithm.check_form(self.matmul.transposed)
+
+    @property
+    def execution(self) -> ExecutionOptions:
+        """The execution options of every run."""
+        return ExecutionOptions(overlaps=self.overlaps, choices=self.choices, threads=self.threads)
 
     def matmul_on(self, gpus: int) -> Matmul:
         """The matmul on a number of GPUs: with weak scaling, m grows in proportion.
@@ -91,6 +103,7 @@ def parse_problem(
     panel: int = DEFAULT_PANEL,
     transposed: str = "none",
     threads: int | None = None,
+    memory_per_gpu: float | Literal["equal"] | None = None,
 ) -> ScalingProblem:
     """The scaling problem of the values of command-line flags.
 
@@ -102,7 +115,7 @@ def parse_problem(
     algorithm : name of an algorithm, several names with commas between them, or `all`
     passes : `forward` or `training`
     dtype : dtype of the matrices
-    top : number of grids to simulate for each number of GPUs
+    top : number of grids of each algorithm to simulate, for each number of GPUs
     order : axes of the grid with commas between them; ranks along the first axis are neighbours
     overlaps : overlaps with commas between them, or `none`
     gathered : whether the backward pass gathers B again, as in `Matmul`
@@ -110,6 +123,7 @@ def parse_problem(
     panel : width of a panel of SUMMA [columns]
     transposed : operand that is stored transposed, or `none`
     threads : threads of each rank; None: its share of the host's cores
+    memory_per_gpu : memory limit of all grids, as in `ScalingProblem`
 
     Raises
     ------
@@ -136,7 +150,31 @@ def parse_problem(
         choices=parse_choices(collectives),
         threads=threads,
         top=top,
+        memory_per_gpu=memory_per_gpu,
     )
+
+
+def memory_limit(text: str) -> float | Literal["equal"] | None:
+    """The memory limit that `--memory-per-gpu` names: bytes, or `equal`; None for an empty text.
+
+    >>> memory_limit("2GiB"), memory_limit("equal"), memory_limit("")
+    (2147483648, 'equal', None)
+
+    Raises
+    ------
+    InputError : neither a size nor `equal`
+    """
+    if not text:
+        return None
+    if text == EQUAL:
+        return EQUAL
+    try:
+        size = parse_bytes(text)
+    except InputError as error:
+        raise InputError(f"--memory-per-gpu {text!r}: {error}; {EQUAL} is accepted, too") from None
+    if size < 1:
+        raise InputError(f"--memory-per-gpu {text}: a size above 0 or {EQUAL} is accepted")
+    return size
 
 
 def parse_algorithms(text: str) -> tuple[Algorithm, ...]:

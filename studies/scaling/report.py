@@ -43,7 +43,9 @@ CSV_COLUMNS = (
     "bytes_sent_per_rank_max",
     "extrapolated",
 )
-COLOUR, CLOSED_FORM_COLOUR, IDEAL_COLOUR = "#0072b2", "#e69f00", "#777777"
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#f0e442", "#000000")
+"""The colours of the algorithms' curves."""
+CLOSED_FORM_COLOUR, IDEAL_COLOUR = "#e69f00", "#777777"
 
 Count = Annotated[int, Meta(gt=0)]
 Amount = Annotated[float, Meta(ge=0)]
@@ -99,7 +101,7 @@ class RankedGridRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     grid : length of each axis of the grid
     closed_form_seconds : time by the closed form [s]
     peak_bytes_per_rank_max : largest memory of a rank [bytes]
-    fits : whether the ranks of a device fit in its memory
+    fits : whether the ranks of a device fit in its memory, and in the memory limit
     """
 
     gpus: Count
@@ -124,6 +126,8 @@ class ScalingResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     overlap : overlaps of communication with computation
     collectives : implementation of each collective
     threads : threads of each rank; null: its share of the host's cores
+    memory_per_gpu : memory limit of all grids [B], or `equal`; null: the memory of the device
+    memory_limits : memory limit of a rank on each number of GPUs [B]; empty without `memory_per_gpu`
     runs : simulated runs, by number of GPUs and then by time
     ranked : all grids, by number of GPUs and then by the time of the closed form
     remarks : remarks about the machine's limits, and about numbers of GPUs without a run
@@ -142,6 +146,8 @@ class ScalingResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     collectives: str
     panel: Count
     threads: Count | None = None
+    memory_per_gpu: Amount | Literal["equal"] | None = None
+    memory_limits: dict[str, Amount] = {}
     runs: tuple[GridRun, ...]
     ranked: tuple[RankedGridRow, ...]
     remarks: tuple[str, ...] = ()
@@ -151,6 +157,14 @@ class ScalingResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     def best(self) -> tuple[GridRun, ...]:
         """The fastest run on each number of GPUs."""
         return tuple(next(runs) for _, runs in groupby(self.runs, key=lambda run: run.gpus))
+
+    @property
+    def best_by_algorithm(self) -> dict[str, tuple[GridRun, ...]]:
+        """The fastest run of each algorithm on each number of GPUs; an algorithm without a run is left out."""
+        best: dict[str, dict[int, GridRun]] = {name: {} for name in self.algorithms}
+        for run in self.runs:
+            best[run.algorithm].setdefault(run.gpus, run)
+        return {name: tuple(by_gpus.values()) for name, by_gpus in best.items() if by_gpus}
 
 
 def write_outputs(scaling: ScalingResult, json: str, csv: str, plot: str) -> None:
@@ -173,11 +187,15 @@ def write_outputs(scaling: ScalingResult, json: str, csv: str, plot: str) -> Non
 
 
 def scaling_table(scaling: ScalingResult) -> "Group":
-    """The table of the runs by number of GPUs, the fastest first."""
+    """The table of the runs by number of GPUs, the fastest first; of several algorithms, the best grid of each."""
     several = len(scaling.algorithms) > 1
     columns = ["gpus", *(["algorithm"] if several else []), "grid", "closed form", "simulated", "efficiency"]
-    columns += ["exposed", "of peak", "memory"]
-    sections = [[_cells(run, several) for run in runs] for _, runs in groupby(scaling.runs, key=lambda run: run.gpus)]
+    columns += ["exposed", "of peak", "memory per GPU"]
+    shown = scaling.runs
+    if several:
+        best = {(run.gpus, run.algorithm): run for run in reversed(scaling.runs)}
+        shown = tuple(run for run in scaling.runs if best[run.gpus, run.algorithm] is run)
+    sections = [[_cells(run, several) for run in runs] for _, runs in groupby(shown, key=lambda run: run.gpus)]
     return table(_title(scaling), columns, *sections, names=3 if several else 2)
 
 
@@ -187,7 +205,10 @@ def _title(scaling: ScalingResult) -> str:
     rows = f"{m} for each GPU" if scaling.kind == "weak" else f"{m}"
     stored = f", transposed={scaling.matmul.transposed}" if scaling.matmul.transposed else ""
     sizes = f"m={rows}, k={k}, n={n}{stored}, {scaling.dtype}, {scaling.passes}"
-    return f"{scaling.kind} scaling of {', '.join(scaling.algorithms)} on {scaling.machine.name}, predicted: {sizes}"
+    limit = scaling.memory_per_gpu
+    words = "" if limit is None else ", equal memory" if limit == "equal" else f", {format_bytes(limit)} per GPU"
+    names = ", ".join(scaling.algorithms)
+    return f"{scaling.kind} scaling of {names} on {scaling.machine.name}, predicted: {sizes}{words}"
 
 
 def _cells(run: GridRun, several: bool) -> Sequence[str]:
@@ -222,22 +243,26 @@ def _grid(run: GridRun) -> str:
 
 
 def draw(scaling: ScalingResult, path: str) -> None:
-    """Write the figure of the fastest runs: time and efficiency by number of GPUs."""
+    """Write the figure of the fastest runs: time and efficiency by number of GPUs, a curve for each algorithm."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
+    curves = scaling.best_by_algorithm
     best = scaling.best
     gpus = [run.gpus for run in best]
     ideal = [_ideal_seconds(scaling, best[0], run) for run in best]
     left.plot(gpus, ideal, color=IDEAL_COLOUR, linestyle=":", label="ideal")
-    closed = [run.closed_form_seconds for run in best]
-    left.plot(gpus, closed, color=CLOSED_FORM_COLOUR, marker="x", linestyle="--", label="closed form")
-    left.plot(gpus, [run.seconds for run in best], color=COLOUR, marker="o", label="simulated")
+    for number, (name, runs) in enumerate(curves.items()):
+        colour, label = COLOURS[number % len(COLOURS)], f"{name}, " if len(curves) > 1 else ""
+        own_gpus, closed = [run.gpus for run in runs], [run.closed_form_seconds for run in runs]
+        if len(curves) == 1:
+            left.plot(own_gpus, closed, color=CLOSED_FORM_COLOUR, marker="x", linestyle="--", label="closed form")
+        left.plot(own_gpus, [run.seconds for run in runs], color=colour, marker="o", label=f"{label}simulated")
+        right.plot(own_gpus, [100 * run.efficiency for run in runs], color=colour, marker="o", label=name)
     left.set_yscale("log")
     left.set_ylabel("time [s]")
     left.legend(fontsize=8)
-    right.plot(gpus, [100 * run.efficiency for run in best], color=COLOUR, marker="o")
     right.set_ylim(0, 105 * max(1.0, *(run.efficiency for run in best)))
     right.set_ylabel("efficiency [%]")
     for axis in (left, right):

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from quadrille.experiments.output.tables import table
 from quadrille.experiments.sweep.point_predictions import predict_point
-from quadrille.experiments.sweep.sweep import NOT_REACHED
-from quadrille.experiments.sweep.sweep_result import SweepRow
+from quadrille.experiments.sweep.sweep_result import NOT_REACHED, SweepRow
 from quadrille.experiments.sweep.training_study import (
     ALL_OVERLAPS,
     STEP_COLUMNS,

@@ -49,7 +49,17 @@ def test_a_printed_time_keeps_three_digits(seconds):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.9999, "1 s"), (0.0009999, "1 ms"), (1e-12, "0 s"), (0.6e-9, "0.6 ns"), (-0.002, "-2 ms")]
+    ("seconds", "text"),
+    [
+        (0.9999, "1.00 s"),
+        (0.0009999, "1.00 ms"),
+        (1e-12, "0 s"),
+        (0.6e-9, "0.600 ns"),
+        (-0.002, "-2.00 ms"),
+        (123.0, "123 s"),
+        (1234.0, "1234 s"),
+        (float("inf"), "inf s"),
+    ],
 )
 def test_times_at_the_edge_of_a_unit_move_to_the_next(seconds, text):
     assert units.format_seconds(seconds) == text

@@ -10,13 +10,14 @@ import tempfile
 import time
 from collections import Counter
 from multiprocessing import get_context
-from pathlib import Path
 
-from tests.fuzzing.forked import faults_of, run_input, run_words
-from tests.fuzzing.inputs import WORDS, Inputs, make_valid_files
+from tests.fuzzing.forked import answers_of, run_program
+from tests.fuzzing.inputs import WORDS, Input, Inputs, make_valid_files
 
 SHOWN = 600
 """Most characters of a file and of a stream that are shown."""
+BATCH = 100
+"""Inputs that one process runs one after another."""
 
 
 def import_commands():
@@ -24,7 +25,7 @@ def import_commands():
     from quadrille.cli.main import main as quadrille
 
     for words in WORDS:
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             quadrille(words)
     import quadrille.runtime.execution.execute
     import quadrille.runtime.files.checkpoint_reader
@@ -38,39 +39,48 @@ def import_commands():
 
 
 def valid_files(folder):
-    """A folder with valid files."""
+    """Write the valid files into a folder."""
+
+    def program():
+        os.chdir(folder)
+        return run_program()
 
     def run(*words):
-        outputs = Path(tempfile.mkdtemp(prefix="fuzz-out-"))
-        status, _, _ = run_words(words, folder, outputs, 60)
-        if status != 0:
-            raise SystemExit(f"quadrille {' '.join(words)}: {(outputs / 'err').read_text()}")
+        (answer,) = answers_of(lambda _: Input("words", words, {}), [0], program)
+        if answer.ending.status != 0:
+            raise SystemExit(f"quadrille {' '.join(words)}: {answer.ending.err}")
 
     make_valid_files(folder, run)
 
 
 def search(worker, workers, seed, seconds, count, folder, answers):
-    """Run every `workers`-th input, and answer with kind, number, faults and status of each."""
-    inputs, deadline, number = Inputs(seed, folder), time.monotonic() + seconds, worker
+    """Run every `workers`-th batch of inputs, and put the answer of each input and how to repeat it into a queue."""
+    inputs, deadline = Inputs(seed, folder), time.monotonic() + seconds
     try:
-        while time.monotonic() < deadline and number < count:
-            given = inputs(number)
-            ending = run_input(given)
-            answers.put((given.kind, number, faults_of(given, ending), ending.status, ending.err[-300:]))
-            number += workers
+        for first in range(worker * BATCH, count, workers * BATCH):
+            for answer in answers_of(inputs, range(first, min(count, first + BATCH))):
+                answers.put((answer, how_to_repeat(inputs, answer) if answer.faults else ""))
+                if time.monotonic() > deadline:
+                    return
     finally:
         answers.put(None)
 
 
-def show(given, ending, faults):
+def how_to_repeat(inputs, answer):
+    """The flags that repeat an answer: of the input alone, or behind the inputs of its process if they take part."""
+    (alone,) = answers_of(inputs, [answer.number])
+    return f"--only {answer.number}" + ("" if alone.faults else f" --after {answer.first}")
+
+
+def show(given, answer):
     """Print an input and its ending."""
+    ending = answer.ending
     print("quadrille", *map(repr, given.words))
     for name, content in given.files.items():
         print(f"--- {name} ({len(content)} bytes)\n{content[:SHOWN]!r}")
     print(f"--- status {ending.status}, {ending.seconds:.2f} s, {ending.resident >> 20} MiB, left {ending.left}")
-    print(
-        f"--- stdout\n{ending.out[:SHOWN]}\n--- stderr\n{ending.err[-SHOWN:]}\n--- faults: {'; '.join(faults) or 'none'}"
-    )
+    print(f"--- stdout\n{ending.out[:SHOWN]}\n--- stderr\n{ending.err[-SHOWN:]}")
+    print(f"--- faults: {'; '.join(answer.faults) or 'none'}")
 
 
 def main(words=None):
@@ -80,17 +90,21 @@ def main(words=None):
     parser.add_argument("--seed", default=str(int.from_bytes(os.urandom(4), "little")))
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", type=int, help="number of one input to run again and to show")
+    parser.add_argument("--after", type=int, help="number of the input from which on the process of --only ran inputs")
     asked = parser.parse_args(words)
     print(f"python -m tests.fuzzing --seed {asked.seed}", flush=True)
     import_commands()
-    folder = tempfile.mkdtemp(prefix="fuzz-valid-")
-    valid_files(folder)
-    if asked.only is not None:
-        given = Inputs(asked.seed, folder)(asked.only)
-        ending = run_input(given)
-        show(given, ending, faults := faults_of(given, ending))
-        return int(bool(faults))
-    return report(asked, folder)
+    with tempfile.TemporaryDirectory(prefix="fuzz-valid-") as folder:
+        valid_files(folder)
+        return report(asked, folder) if asked.only is None else repeat(asked, folder)
+
+
+def repeat(asked, folder):
+    """Run one input again and show it; the exit status is 1 after a fault."""
+    inputs, first = Inputs(asked.seed, folder), asked.only if asked.after is None else asked.after
+    *_, answer = answers_of(inputs, range(first, asked.only + 1))
+    show(inputs(asked.only), answer)
+    return int(bool(answer.faults))
 
 
 def report(asked, folder):
@@ -103,24 +117,23 @@ def report(asked, folder):
         process.start()
     kinds, statuses, faulty, ended = Counter(), Counter(), 0, 0
     while ended < asked.workers:
-        answer = answers.get()
-        if answer is None:
+        entry = answers.get()
+        if entry is None:
             ended += 1
             continue
-        kind, number, faults, status, err = answer
-        kinds[kind] += 1
-        statuses[status] += 1
-        if faults:
+        answer, flags = entry
+        kinds[answer.kind] += 1
+        statuses[answer.ending.status] += 1
+        if answer.faults:
             faulty += 1
-            last = (err.strip().splitlines() or [""])[-1]
-            print(f"--only {number} {kind}: {'; '.join(faults)} :: {last[:300]}", flush=True)
+            lines = " | ".join(answer.ending.err.strip().splitlines())
+            print(f"{flags} {answer.kind}: {'; '.join(answer.faults)} :: {lines[-SHOWN:]}", flush=True)
     for process in processes:
         process.join()
     by_kind = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
     by_status = ", ".join(f"{status}: {count}" for status, count in sorted(statuses.items()))
-    print(
-        f"{sum(kinds.values())} inputs in {time.monotonic() - begin:.0f} s ({by_kind}); status {by_status}; {faulty} faulty"
-    )
+    seconds = time.monotonic() - begin
+    print(f"{sum(kinds.values())} inputs in {seconds:.0f} s ({by_kind}); status {by_status}; {faulty} faulty")
     return int(faulty > 0)
 
 

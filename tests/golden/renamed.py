@@ -28,7 +28,7 @@ REWORDED = {
         "full": {"attention": "fused", "recompute": "full"},
     }
 }
-ADDED = set()
+ADDED = {"inputs.{}"}
 NEW_FLAGS = ("--attention",)
 FLAGS = {
     "--recompute none": "--attention unfused --recompute none",

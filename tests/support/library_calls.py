@@ -1,9 +1,12 @@
 """MPI's regular and vector calls of a group of ranks: both give what they should; see runtime/test_library_calls.py.
 
+A reduce-scatter is executed into an array of its own and in place, where the sum is a part of the summed array.
+
 Every rank writes down which functions of MPI it called, so that the calls are known to be the ones that were chosen.
 """
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 from mpi4py import MPI
@@ -15,9 +18,11 @@ from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Role, Schedule, declare
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.runtime.carriers.mpi import MpiCarrier
-from quadrille.runtime.carriers.mpi_communicator import MpiCommunicator
+from quadrille.runtime.carriers.mpi_communicator import MAX_MESSAGE_BYTES, MpiCommunicator
 from quadrille.runtime.execution.execute import execute
 
+FEW_BYTES = 64
+"""A limit of a message below the size of every matrix here, so that collectives are cut into slices."""
 FUNCTIONS = ("Allgather", "Allgatherv", "Reduce_scatter_block", "Reduce_scatter")
 PIECE = 5
 """Rows of a rank, where all have as many."""
@@ -77,6 +82,26 @@ def schedule(ranks, rows, *, beside):
     return Schedule("both", sizes, Grid(z=ranks), "float64", tensors, ("A",), ("sum",), roles)
 
 
+def in_place(one):
+    """The schedule with flat shards, whose scatter leaves its shard in the whole matrix."""
+    tensors = dict(one.tensors)
+    for name, owner in (("A", None), ("sum", "whole")):
+        tensors[name] = Tensor(name, Part("m"), Part("n"), sharded_over="z", shard_of=owner)
+    return replace(one, tensors=tensors)
+
+
+def check_in_place(group, word, *, rows, beside, limit=MAX_MESSAGE_BYTES):
+    """Checks the sum that a reduce-scatter leaves in its source."""
+    whole = np.arange(rows * 3.0).reshape(rows, 3)
+    one = in_place(schedule(group.size, rows, beside=beside))
+    carrier = MpiCarrier(group, max_message_bytes=limit)
+    execution = execute(one, {"A": whole}, carrier, choices=parse_choices(word))
+    carrier.close()
+    start, stop = one.tensors["sum"].block(one.coordinates(group.rank)).flat_range
+    expected = group.size * whole.reshape(-1)[start:stop]
+    assert np.array_equal(execution.outputs[group.rank]["sum"], expected), (word, rows, beside, limit)
+
+
 def check(group, word, *, equal, beside):
     """Checks both collectives by one choice on one group, blocking or not."""
     rows = PIECE * group.size + (0 if equal else 1)
@@ -98,6 +123,11 @@ def main():
         for word, equal in EXPECTED:
             for beside in (False, True):
                 check(group, word, equal=equal, beside=beside)
+        for word in ("library", "library:vector", "own"):
+            for rows in (PIECE * group.size, PIECE * group.size + 1, 1):
+                for beside in (False, True):
+                    check_in_place(group, word, rows=rows, beside=beside)
+                    check_in_place(group, word, rows=rows, beside=beside, limit=FEW_BYTES)
         group.Free()
 
 

@@ -13,6 +13,7 @@ from quadrille.algorithms.schedule.ops import (
     Gemm,
     Reduce,
     ReduceScatter,
+    Shift,
 )
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Role, Schedule, declare
@@ -107,6 +108,7 @@ def collective(kind, members, block_bytes, *, grid=None, axis="x", root=0):
         "broadcast": Broadcast(**names, root=root, source="whole", into="other"),
         "reduce": Reduce(**names, root=root, source="whole", into="other"),
         "all_to_all": AllToAll(**names, source="part", into="across"),
+        "send_receive": Shift(**names, distance=1, source="whole", into="other"),
         "barrier": Barrier(**names),
     }[kind]
     columns = members if kind == "all_to_all" else 1

@@ -100,7 +100,8 @@ def _gpt_loss_of(problem, matrices, held, step):
         np.concatenate(_microbatches(matrices, f"{kind} step {step}")).reshape(-1, problem.sequence)
         for kind in ("tokens", "targets")
     )
-    return gpt_loss(held, tokens, targets, problem.layers, problem.heads, problem.architecture)
+    dropout = problem.dropout_of(problem.batch)
+    return gpt_loss(held, tokens, targets, problem.layers, problem.heads, problem.architecture, dropout, step)
 
 
 def _microbatches(matrices, name):

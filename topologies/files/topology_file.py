@@ -55,6 +55,14 @@ def _kept_topology(path: str, _changed: int, _size: int) -> Network:
     return load_topology(path)
 
 
+def default_routing(path: str) -> str:
+    """The default routing of a topology file: over all shortest paths, unless the file or its family has the paths.
+
+    NCCL lays its channels, and networks their flows (ECMP), over equal paths; a single one would leave the others idle.
+    """
+    return "spray" if kept_topology(path).paths is None else "shortest"
+
+
 def _text(path: str | Path) -> str:
     try:
         return read_text(path, MOST_BYTES)

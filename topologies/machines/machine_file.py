@@ -8,7 +8,7 @@ The keys beside `like` override the keys of that machine.  Tables within the tab
 such as the peaks, are merged key by key.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,19 @@ TABLES = ("topology", "device", "host", "network")
 """Tables that may have `like`."""
 
 
-def load_machine(path: str | Path) -> Machine:
+def load_machine(path: str | Path, graph_routing: Callable[[str], str] | None = None) -> Machine:
     """The machine in the file at `path`.
+
+    Parameters
+    ----------
+    graph_routing : routing rule for the graph in a topology file, where the machine file names none; None for the
+        default of the key
 
     Raises
     ------
     InputError : a file without a valid machine; the message names the first fault
     """
-    return _loaded(path, ())
+    return _loaded(path, (), graph_routing)
 
 
 def save_machine(machine: Machine, path: str | Path) -> None:
@@ -35,9 +40,24 @@ def save_machine(machine: Machine, path: str | Path) -> None:
     schema_files.write_toml(path, machine, SCHEMA)
 
 
-def _loaded(path: str | Path, readers: tuple[Path, ...]) -> Machine:
+def _loaded(path: str | Path, readers: tuple[Path, ...], graph_routing: Callable[[str], str] | None = None) -> Machine:
     """The machine in a file that the files `readers` refer to, each to the next."""
-    return schema_files.read(path, Machine, SCHEMA, OLDER, expand=lambda raw: with_likes(raw, path, readers))
+    return schema_files.read(
+        path,
+        Machine,
+        SCHEMA,
+        OLDER,
+        expand=lambda raw: _with_routing(with_likes(raw, path, readers), path, graph_routing),
+    )
+
+
+def _with_routing(raw: dict[str, Any], path: str | Path, graph_routing: Callable[[str], str] | None) -> dict[str, Any]:
+    """The content of a machine file with the routing of its graph, if it has a graph and names no routing itself."""
+    topology = raw.get("topology")
+    if graph_routing is None or "routing" in raw or not isinstance(topology, dict) or "family" in topology:
+        return raw
+    file = topology.get("file")
+    return {**raw, "routing": graph_routing(str(Path(path).parent / file))} if isinstance(file, str) else raw
 
 
 def with_likes(raw: dict[str, Any], path: str | Path, readers: tuple[Path, ...] = ()) -> dict[str, Any]:

@@ -145,13 +145,17 @@ MI300X_PEAKS = {
 }
 
 SAID = "what PyTorch says that the device has, after the driver's share, in"
+H200_MEMORY = (
+    "143,771 MiB by nvidia-smi in sgl-project/sglang, issue 3196, less the driver's share of 0.60 GiB, as in PyTorch's "
+    "messages from H200 (139.80 and 139.81 GiB in eight of nine)"
+)
 REPORTED = {
     "V100 16 GB": (15.78, f"{SAID} kchengiva/Shift-GCN, issue 34"),
     "V100 32 GB": (31.74, f"{SAID} liucongg/ChatGLM-Finetuning, issue 73"),
     "A100 40 GB": (39.50, f"{SAID} TianheWu/CoSeR, issue 10"),
     "A100 80 GB": (79.15, f"{SAID} vllm-project/vllm, issue 4408"),
     "H100": (79.11, f"{SAID} vllm-project/vllm, issue 27508"),
-    "H200": (139.80, f"{SAID} messages from H200 in several repositories: 139.72 to 139.81 GiB"),
+    "H200": (139.80, H200_MEMORY),
     "GH200": (94.88, f"{SAID} Lightning-AI/litgpt, issue 1892"),
     "B200": (178.35, "total global memory by CUDA's device query in pytorch/ao, pull request 4002"),
     "MI250X GCD": (63.98, f"{SAID} ROCm/ROCm, issue 3579, on MI250X"),

@@ -2,7 +2,8 @@
 
     shortest   one path, by destination: D-mod-k on trees, dimension order on tori
     minimal    the same as `shortest`, by its name on dragonflies
-    spray      an equal share of the flow on every shortest path (packet spraying; `spraying.py`)
+    spray      an equal share of the flow on every shortest path (packet spraying; `spraying.py`); in a topology file,
+               by bandwidth where parallel links differ
     ecmp       one shortest path, by a hash of source, target and seed
     valiant    one non-minimal path through a group (dragonflies) or router (tori, meshes, rings)
                drawn by a hash of source, target and seed

@@ -6,9 +6,13 @@ counts, in which parallel links are different paths, path number w of a pair fol
 without listing the others, and so does an equal split over all paths:
 
     share of link u > v = paths source..u × paths v..target / paths source..target
+
+Where parallel links of a file's topology have different bandwidths, each node splits by bandwidth instead: in
+proportion to what each of its links, and the links behind it, carry towards the target.
 """
 
 from functools import cached_property, lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -88,12 +92,12 @@ class SearchedPaths:
         return table
 
     def spread(self, source: int, target: int) -> tuple[Ints, Floats, float]:
-        """Links of all shortest paths of a pair, their shares of an equal split, and the largest latency [s]."""
+        """Links of all shortest paths of a pair, their shares of the split, and the largest latency [s]."""
         self.counts(np.array([source]), np.array([target]))
         distance, paths = self._search(source)
         net, last = self._net, int(self._nodes[target])
         onward, latency = {last: 1.0}, {last: 0.0}
-        links, shares = list[int](), list[float]()
+        links, shares, levels = list[int](), list[float](), [0]
         level = [last]
         while distance[level[0]] > 0:
             before: dict[int, float] = {}
@@ -107,7 +111,44 @@ class SearchedPaths:
                         later = latency[node] + float(net.latencies[link])
                         latency[previous] = max(latency.get(previous, 0.0), later)
             onward, level = before, list(before)
-        return np.array(links, dtype=np.int64), np.array(shares), latency[level[0]]
+            levels.append(len(links))
+        numbers = np.array(links, dtype=np.int64)
+        if net.paths is None and self._unequal(numbers, levels):
+            return numbers, self._shares_by_bandwidth(numbers, last), latency[level[0]]
+        return numbers, np.array(shares), latency[level[0]]
+
+    def _unequal(self, links: Ints, levels: list[int]) -> bool:
+        """Whether links that are equally far from the target have different bandwidths.
+
+        Parameters
+        ----------
+        links : links of all shortest paths of a pair, from the target on
+        levels : first link of each distance from the target, and the number of links
+        """
+        rates = self._net.bandwidths[links]
+        return any(np.ptp(rates[begin:end]) > 0 for begin, end in pairwise(levels))
+
+    def _shares_by_bandwidth(self, links: Ints, target: int) -> Floats:
+        """Shares of a split by bandwidth over all shortest paths of a pair [links].
+
+        Parameters
+        ----------
+        links : links of the paths, from the target on
+        target : last node of the paths
+        """
+        net = self._net
+        carried = {target: np.inf}
+        rates = np.empty(len(links))
+        for place, link in enumerate(links.tolist()):
+            rates[place] = min(float(net.bandwidths[link]), carried[int(net.targets[link])])
+            carried[int(net.sources[link])] = carried.get(int(net.sources[link]), 0.0) + rates[place]
+        shares = np.empty(len(links))
+        arriving: dict[int, float] = {}
+        for place, link in reversed(list(enumerate(links.tolist()))):
+            source, onward = int(net.sources[link]), int(net.targets[link])
+            shares[place] = arriving.get(source, 1.0) * rates[place] / carried[source]
+            arriving[onward] = arriving.get(onward, 0.0) + shares[place]
+        return shares
 
     def _walk(self, source: int, target: int, index: int) -> list[int]:
         """Links of path number `index` of a pair, in order."""

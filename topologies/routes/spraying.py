@@ -1,8 +1,8 @@
-"""Packet spraying: an equal share of each flow on every shortest path.
+"""Packet spraying: an equal share of each flow on every shortest path; by bandwidth where links of a file differ.
 
 The shares on links come from the closed form of the topology
 (`structured_paths.ClosedFormSplit`), from a list of the paths, or from a search that
-counts the paths.  Paths with a failed link carry nothing.  The remaining paths are
+counts the paths and knows their bandwidths.  Paths with a failed link carry nothing.  The remaining paths are
 counted on the links of the closed form, or listed; if none remains, a search finds
 other paths.
 """

@@ -7,6 +7,8 @@ Every algorithm and protocol has a latency and a bandwidth,
 computed from the constants of `tuning_constants.py`, the number of steps, and the channels (parallel rings or trees,
 each run by one thread block).  `bytes` is the size of the whole buffer.
 
+On AMD's GPUs the tables are RCCL's (`rccl_constants.py`): rings and trees by LL and Simple.
+
 Not modelled: in-network sums (CollNet), the lower thread count on links slower than PCIe 3, and the 15 % that a tree
 loses if both its links into a node share a card.
 
@@ -15,9 +17,12 @@ Source: NVIDIA, NCCL 2.28, src/graph/tuning.cc, ncclTopoTuneModel and ncclTopoGe
 
 from math import inf
 
+from quadrille.algorithms.collectives.nccl import rccl_constants
 from quadrille.algorithms.collectives.nccl.communicator import NcclGroup
+from quadrille.algorithms.collectives.nccl.rccl_constants import RcclAlgorithm, tuning_model
 from quadrille.algorithms.collectives.nccl.tuning_constants import (
     ALGORITHMS,
+    AMD,
     BASE_LATENCY,
     CORRECTED_SIZES,
     LL_MOST,
@@ -53,6 +58,7 @@ ALGORITHMS_OF_KIND: dict[CollectiveKind, tuple[Algorithm, ...]] = {
     "broadcast": ("ring",),
     "reduce": ("ring",),
     "all_to_all": (),
+    "send_receive": (),
     "barrier": (),
 }
 """NCCL's algorithms for each kind of collective, in tie-breaking order."""
@@ -77,7 +83,9 @@ def predicted_seconds(
     speed = bandwidth(kind, group, algorithm, protocol)
     if speed <= 0:
         return inf
-    if algorithm == "tree" and kind == "all_reduce":
+    if group.generation in AMD:
+        speed *= _rccl_factor(size_bytes, group, algorithm, protocol)
+    elif algorithm == "tree" and kind == "all_reduce":
         speed *= _tree_correction(size_bytes, protocol)
     return latency(kind, group, algorithm, protocol, size_bytes) + size_bytes / speed
 
@@ -106,6 +114,8 @@ def bandwidth(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm, prot
         return 0.0
     if protocol == "LL128" and not group.ll128:
         return 0.0
+    if group.generation in AMD:
+        return _rccl_bandwidth(kind, group, algorithm, protocol)
     match algorithm:
         case "ring":
             return _ring_bandwidth(group, protocol) * group.ranks / ring_steps(kind, group.ranks)
@@ -115,6 +125,35 @@ def bandwidth(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm, prot
             return _nvls_bandwidth(kind, group, algorithm)
         case "pat":  # one GPU to a node only; its bandwidth is the buffer's, not the bus's
             return PAT_EFFICIENCY * group.ring_bandwidth if group.nodes == group.ranks else 0.0
+
+
+def _rccl_bandwidth(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> float:
+    """RCCL's bandwidth: the share of the channels' bandwidth that its table has [B/s]."""
+    if algorithm == "ring":
+        ratio = group.ranks / ring_steps(kind, group.ranks)
+        return group.ring_bandwidth * rccl_share(group, "ring", protocol) * ratio
+    # RCCL has no trees by Simple on a single node of MI300X
+    lacks = group.generation == "cdna3" and group.nodes == 1 and protocol == "Simple"
+    if algorithm != "tree" or lacks:
+        return 0.0
+    return group.tree_bandwidth * rccl_share(group, "tree", protocol) / 2
+
+
+def rccl_share(group: NcclGroup, algorithm: RcclAlgorithm, protocol: Protocol) -> float:
+    """Share of the channels' bandwidth that RCCL counts on; 0 for LL128, which RCCL does not use here."""
+    if protocol == "LL128":
+        return 0.0
+    model = tuning_model(group.generation, group.nodes)
+    shares = model.share_of_two if group.nodes <= 2 else model.share_of_more
+    return shares[algorithm][PROTOCOLS.index(protocol)]
+
+
+def _rccl_factor(size_bytes: float, group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> float:
+    """RCCL's factor on the bandwidth by the size of the buffer, of trees, and of rings on several nodes."""
+    if algorithm not in ("tree", "ring") or (algorithm == "ring" and group.nodes == 1):
+        return 1.0
+    row = tuning_model(group.generation, group.nodes).factors[algorithm][protocol == "Simple"]
+    return row[min(halvings(int(size_bytes) >> 6), rccl_constants.SIZES - 1)]
 
 
 def largest_ll_bandwidth(group: NcclGroup) -> float:
@@ -200,20 +239,26 @@ def latency(
 def step_latencies(group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -> tuple[float, float, float]:
     """Latencies before the first step, of a step inside a node, and of a step between nodes [s]."""
     p = PROTOCOLS.index(protocol)
-    inside = STEP_LATENCY[group.intra_kind][algorithm][p]
-    exposed: Algorithm = "tree" if group.ranks_per_node == 1 else algorithm  # one GPU to a node hides nothing
-    between = STEP_LATENCY["net"][exposed][p]
+    if group.generation in AMD and algorithm in ("tree", "ring"):
+        model = tuning_model(group.generation, group.nodes)
+        base, inside, between = rccl_constants.BASE_LATENCY[p], model.inside[algorithm][p], model.between[algorithm][p]
+    else:
+        exposed: Algorithm = "tree" if group.ranks_per_node == 1 else algorithm  # one GPU to a node hides nothing
+        base, inside = BASE_LATENCY[algorithm][p], STEP_LATENCY[group.intra_kind][algorithm][p]
+        between = STEP_LATENCY["net"][exposed][p]
     flushed = 2 if protocol == "Simple" else 1
     if algorithm == "ring" and group.nodes > 1:
         inside = max(inside, NETWORK_OVERHEAD[group.cpu] * (3 if protocol == "Simple" else 1))
-    return BASE_LATENCY[algorithm][p] * US, inside * US, between * US + flushed * group.network_latency
+    return base * US, inside * US, between * US + flushed * group.network_latency
 
 
 def _ring_latency(kind: CollectiveKind, group: NcclGroup, protocol: Protocol, inside: float, between: float) -> float:
     steps = ring_steps(kind, group.ranks)
     if kind in ("broadcast", "reduce"):
-        return _pipeline_latency(group, protocol)
+        return _pipeline_latency(group, protocol) if group.generation not in AMD else max(inside, between)
     crossing = 0 if group.nodes == 1 else steps * (group.nodes - 1) // (group.ranks - 1)
+    if crossing and kind == "all_reduce" and group.generation in AMD:
+        crossing = 2 * group.nodes  # as RCCL counts them
     return (steps - crossing) * inside + crossing * between
 
 
@@ -226,7 +271,7 @@ def _pipeline_latency(group: NcclGroup, protocol: Protocol) -> float:
 def _plateau(kind: CollectiveKind, group: NcclGroup, protocol: Protocol, size_bytes: float) -> float:
     """Factor by which ring steps are longer between the latency and the bandwidth regime."""
     enough = size_bytes // (group.channels_in_all * group.ranks) >= PLATEAU_BYTES
-    affected = kind == "all_reduce" and protocol == "Simple" and group.nodes > 1
+    affected = kind == "all_reduce" and protocol == "Simple" and group.nodes > 1 and group.generation not in AMD
     return PLATEAU[group.generation] if affected and enough else 1.0
 
 

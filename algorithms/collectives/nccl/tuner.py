@@ -18,11 +18,13 @@ from quadrille.algorithms.collectives.nccl.costs import (
     largest_ll_bandwidth,
     latency,
     predicted_seconds,
+    rccl_share,
     ring_steps,
     step_latencies,
 )
 from quadrille.algorithms.collectives.nccl.tuning_constants import (
     ALGORITHMS,
+    AMD,
     BUFFER_BYTES,
     BYTES_PER_THREAD,
     DATA_IN_BUFFER,
@@ -294,6 +296,8 @@ def _channel_rate(group: NcclGroup, choice: NcclChoice) -> float:
     """Largest rate of a channel; NCCL's limits are for the channels of the search, half of those that run."""
     share = group.channels / group.channels_in_all
     match choice.algorithm, choice.protocol:
+        case (("ring" | "tree"), _) if group.generation in AMD:
+            return _rccl_channel_rate(group, choice)
         case (("ring" | "tree"), "LL"):
             return largest_ll_bandwidth(group) / group.channels_in_all
         case "ring", "LL128":
@@ -306,6 +310,13 @@ def _channel_rate(group: NcclGroup, choice: NcclChoice) -> float:
             return group.by_nodes(NVLS_TREE_MOST[group.generation])
         case _:
             return inf
+
+
+def _rccl_channel_rate(group: NcclGroup, choice: NcclChoice) -> float:
+    """RCCL's rate of a channel: its share of all channels' bandwidth, however many run; a full share is free."""
+    share = rccl_share(group, "ring" if choice.algorithm == "ring" else "tree", choice.protocol)
+    whole = group.ring_bandwidth if choice.algorithm == "ring" else group.tree_bandwidth
+    return whole * share / choice.channels if share < 1 else inf
 
 
 def _chunk_bytes(size_bytes: float, group: NcclGroup, choice: NcclChoice) -> float:

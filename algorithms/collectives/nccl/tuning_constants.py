@@ -40,7 +40,7 @@ AMD: Final[tuple[Generation, ...]] = ("cdna2", "cdna3")
 
 
 def _with_amd(rows: Mapping[Generation, Row]) -> dict[Generation, Row]:
-    """The rows of all generations: RCCL, a fork of NCCL, is modelled with NCCL's rows of ampere."""
+    """The rows of all generations, with NCCL's rows of ampere for RCCL, whose search of channels is NCCL's."""
     return {**rows, **dict.fromkeys(AMD, rows["ampere"])}
 
 
@@ -168,8 +168,15 @@ BUFFER_BYTES: Final[dict[Protocol, int]] = {
 """Buffer of a channel for each neighbour, `STEPS` chunks [B]."""
 DATA_IN_BUFFER: Final[dict[Protocol, float]] = {"LL": 0.5, "LL128": 120 / 128, "Simple": 1.0}
 
-NVLINK: Final[dict[Generation, float]] = _with_amd({"volta": 20.0, "ampere": 20.0, "hopper": 20.6, "blackwell": 40.1})
-"""NCCL's bandwidth of one NVLink in each direction [GB/s]."""
+NVLINK: Final[dict[Generation, float]] = {
+    "volta": 20.0,
+    "ampere": 20.0,
+    "hopper": 20.6,
+    "blackwell": 40.1,
+    "cdna2": 36.0,
+    "cdna3": 48.0,
+}
+"""NCCL's bandwidth of one NVLink, and RCCL's of one xGMI link (RCCL, src/graph/topo.h), in each direction [GB/s]."""
 _OLD_SPEEDS = (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3)
 CHANNEL_SPEEDS: Final[dict[Generation, tuple[float, ...]]] = _with_amd(
     {

@@ -59,6 +59,7 @@ class TrainingFlags(MatmulFlags):
     attention: str = "fused"
     recompute: str = "none"
     gradient_bytes: str = "4"
+    dropout: str = "0"
     steps: str = "1"
     learning_rate: str = ""
     clip: str = "0"
@@ -110,6 +111,7 @@ class RankFlags:
     recompute: str = "none"
     gathered: str = "again"
     gradient_bytes: str = "4"
+    dropout: str = "0"
     dtype: str = "bfloat16"
     collectives: str = DEFAULT_COLLECTIVES
     granularity: str = "auto"

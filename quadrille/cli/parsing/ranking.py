@@ -34,6 +34,7 @@ OF_STEPS = (
     "recompute",
     "gathered",
     "gradient_bytes",
+    "dropout",
     "dtype",
     "collectives",
 )

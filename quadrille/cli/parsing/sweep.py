@@ -16,6 +16,7 @@ from quadrille.cli.parsing.sweep_checks import check
 from quadrille.cli.parsing.sweep_points import SweepFlags, machine_of, parse_varied, points
 from quadrille.experiments.output.destinations import Destinations, Detail
 from quadrille.experiments.sweep.point_predictions import predict_point
+from quadrille.experiments.sweep.resumed_sweep import file_digests
 from quadrille.experiments.sweep.sweep import SweepDescription
 from quadrille.experiments.sweep.sweep import sweep as sweep_points
 from quadrille.experiments.sweep.sweep_points import BestGrid, OneCollective, OneGrid, SweepPoint
@@ -34,6 +35,7 @@ def sweep(
     plot: str = "",
     jobs: int = 1,
     quiet: bool = False,
+    resume: bool = False,
     question: Question | None = None,
     command: Sequence[str] = (),
 ) -> Sweep:
@@ -46,6 +48,7 @@ def sweep(
     json, csv, plot : paths of the written files; empty for none
     jobs : number of processes
     quiet : whether progress is hidden
+    resume : whether answers in the JSON of an earlier run are taken
     question : function that returns the answer at a point; by default the prediction
     command : words of the command line, for the record
     """
@@ -55,8 +58,11 @@ def sweep(
     destinations.check()
     check(base, varied)
     flags = {"gpus": base.gpus, **_typed(base), **asdict(base.on)}
-    common = SweepDescription(flags=flags, varied=varied, best_grid=base.best_grid, command=command)
-    return sweep_points(list(points(base, varied)), common, destinations, jobs=jobs, question=question or predicted)
+    inputs = file_digests(destinations.read)
+    common = SweepDescription(flags=flags, varied=varied, best_grid=base.best_grid, inputs=inputs, command=command)
+    return sweep_points(
+        list(points(base, varied)), common, destinations, jobs=jobs, resume=resume, question=question or predicted
+    )
 
 
 def predicted(point_flags: SweepFlags) -> SweepAnswer:

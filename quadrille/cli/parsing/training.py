@@ -76,6 +76,7 @@ def _gpt(flags: TrainingFlags, shape: ModelShape) -> Gpt:
         gradient_bytes=int(one_of(flags.gradient_bytes, "gradient-bytes", ("4", "2"))),
         attention=find_attention(flags.attention),
         recompute=find_recompute(flags.recompute),
+        dropout=_number(flags.dropout, "--dropout"),
     )
 
 

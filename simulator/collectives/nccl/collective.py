@@ -11,7 +11,8 @@ groups at once, comes from the links:
     nvls        a GPU sends the buffer up to the switch and gets the sums of its own part back, then the reverse:
                 (1 + 1/g) of the buffer goes each way over every GPU's links for an all-reduce
     nvls_tree   nvls inside the nodes; each GPU's part goes through a tree over the nodes, by its own NIC
-    sendrecv    for all-to-all: all messages at once; between nodes by the NIC of the receiver's rail (`pxn.py`)
+    sendrecv    for all-to-all and send-receive: all messages at once; between nodes by the NIC of the receiver's rail
+                (`pxn.py`)
 
 NCCL's latencies are of whole hops and replace those of the links. Of an NVLink's
 data-sheet rate NCCL counts what arrives beside headers (`layout.py`).
@@ -106,7 +107,7 @@ def nccl_collective(
     group = communicator_of(routes, endpoints[groups], generation_of(machine), vendor_of(machine))
     group = replace(group, network_latency=settings.network_latency, ll128=settings.ll128)
     nccl_plan = _plan(kind, size_bytes, group, settings, algorithm, protocol)
-    idle_bandwidths = counted_bandwidths(routes.net, group.generation, xgmi=is_amd(machine))
+    idle_bandwidths = counted_bandwidths(routes.net, group.generation)
     reached = np.where(links_between_gpus(routes.net), settings.inside, settings.between)
     placed = PlacedPlan(
         kind,
@@ -152,9 +153,9 @@ def _plan(
     algorithm: Algorithm | None,
     protocol: Protocol | None,
 ) -> NcclPlan:
-    """What NCCL does: the choice of its tuner, or messages in one group for an all-to-all."""
-    if kind == "all_to_all" and algorithm is None:
-        return send_receive_plan(size_bytes / group.ranks, group)
+    """What NCCL does: the choice of its tuner, or messages in one group for an all-to-all and a send-receive."""
+    if kind in ("all_to_all", "send_receive") and algorithm is None:
+        return send_receive_plan(size_bytes if kind == "send_receive" else size_bytes / group.ranks, group)
     if settings.planned is not None:
         return settings.planned(kind, size_bytes, group)
     return plan(kind, size_bytes, group, choose(kind, size_bytes, group, algorithm=algorithm, protocol=protocol))

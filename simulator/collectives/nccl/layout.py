@@ -22,14 +22,16 @@ from quadrille.topologies.nodes.cpu_vendors import Vendor, cpu_vendor
 from quadrille.topologies.routes.paths import Paths
 from quadrille.topologies.routes.routing import Routes
 
-DATA_SHEET_NVLINK: Mapping[Generation, float] = dict.fromkeys(GENERATIONS, 25.0) | {"blackwell": 50.0}
-"""Rate of one NVLink in each direction by NVIDIA's data sheets [GB/s]; `NVLINK` is what NCCL counts of it."""
+DATA_SHEET_NVLINK: Mapping[Generation, float] = dict.fromkeys(GENERATIONS, 25.0) | {
+    "blackwell": 50.0,
+    "cdna2": 50.0,
+    "cdna3": 64.0,
+}
+"""Rate of one NVLink or xGMI link in each direction by the data sheets [GB/s]; `NVLINK` is what NCCL and RCCL count of
+it.
 
-XGMI_COUNTED = 0.75
-"""Share of an xGMI link that is reached: 48 of 64 GB/s in each direction.
-
-Source: Kolla, Alizadeh, Lee, "Understanding RCCL Bandwidth and xGMI Performance
-on AMD Instinct MI300X", ROCm blogs, 2 March 2025.
+Source of 48 of 64 GB/s on MI300X, beside RCCL's own constant: Kolla, Alizadeh, Lee, "Understanding RCCL Bandwidth and
+xGMI Performance on AMD Instinct MI300X", ROCm blogs, 2 March 2025.
 """
 
 
@@ -49,9 +51,9 @@ def vendor_of(machine: Machine) -> Vendor:
     return cpu_vendor(kind.name if kind is not None else "")
 
 
-def counted_bandwidths(net: Network, generation: Generation, *, xgmi: bool = False) -> Floats:
+def counted_bandwidths(net: Network, generation: Generation) -> Floats:
     """The bandwidth of each link that NCCL counts on; of links between GPUs, the rate of data beside headers [B/s]."""
-    share = XGMI_COUNTED if xgmi else NVLINK[generation] / DATA_SHEET_NVLINK[generation]
+    share = NVLINK[generation] / DATA_SHEET_NVLINK[generation]
     return np.where(links_between_gpus(net), net.bandwidths * share, net.bandwidths)
 
 
@@ -225,7 +227,14 @@ class PlacedPlan:
 
 
 def simulate_concurrently(
-    placed: PlacedPlan, paths: Paths, sizes: Floats, cap: float, *, before: float | None = None, correction: float = 1.0
+    placed: PlacedPlan,
+    paths: Paths,
+    sizes: Floats,
+    cap: float,
+    *,
+    before: float | None = None,
+    correction: float = 1.0,
+    least: float = 0.0,
 ) -> CollectiveResult:
     """Simulates all flows at once, after what comes before: NCCL's latency by default.
 
@@ -233,6 +242,7 @@ def simulate_concurrently(
     ----------
     cap : highest rate of each flow [B/s]
     correction : share of the rates that short pipelines leave
+    least : shortest time of the flows together, which other limits than links give [s]
     """
     flows = len(sizes)
     zero, weights = np.zeros(flows), np.ones(flows)
@@ -240,8 +250,8 @@ def simulate_concurrently(
     sizes = np.where(np.diff(paths.offsets) > 0, sizes, 0.0)
     traffic = FlowSet(paths.offsets, paths.links, paths.shares, sizes, zero, zero, weights, np.full(flows, cap))
     flow_times = simulate_flows(placed.capacities, traffic)
-    duration = float(flow_times.finish.max(initial=0.0)) / correction
-    single = _alone_seconds(placed, paths, sizes, cap) / correction
+    duration = max(least, float(flow_times.finish.max(initial=0.0)) / correction)
+    single = max(least, _alone_seconds(placed, paths, sizes, cap) / correction)
     causes = Causes.together(single, max(0.0, duration - single)) if placed.options.causes else None
     seconds = (placed.before if before is None else before) + duration
     return _result(placed, seconds, flow_times.carried, flow_times.busy, flow_times.events, flows, causes)

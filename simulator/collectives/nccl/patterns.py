@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from quadrille.algorithms.collectives.lowered_collective import Lowered
-from quadrille.algorithms.collectives.lowering import all_gather, all_reduce, all_to_all, reduce_scatter
+from quadrille.algorithms.collectives.lowering import all_gather, all_reduce, all_to_all, reduce_scatter, send_receive
 from quadrille.algorithms.collectives.nccl.costs import bandwidth
 from quadrille.algorithms.collectives.nccl.tuning_constants import BYTES_PER_THREAD, MOST_THREADS
 from quadrille.algorithms.errors import InputError
@@ -52,19 +52,21 @@ def simulate_rings(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
 
 
 def simulate_sends(placed: PlacedPlan, *, relays: bool) -> CollectiveResult:
-    """An all-to-all as messages in one group, all at once.
+    """An all-to-all or a send-receive as messages in one group, all at once.
 
     Parameters
     ----------
     relays : whether messages to another node leave by the NIC of the receiver's rail (PXN)
     """
+    members, is_crosswise = placed.groups.shape[1], placed.kind == "all_to_all"
+    lowered = all_to_all(members, "direct") if is_crosswise else send_receive(members, "shift")
     job = CollectiveJob(
-        all_to_all(placed.groups.shape[1], "direct").runs(),
+        lowered.runs(),
         placed.groups,
         placed.bytes,
         wire_factor=placed.plan.wire_factor,
         latency=placed.plan.mean_step_latency,
-        crosswise=True,
+        crosswise=is_crosswise,
         at_once=True,
     )
     result = simulate_collective(
@@ -210,7 +212,17 @@ def simulate_nvls(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
         np.concatenate([paths.shares, rails.shares]),
         np.concatenate([paths.latency, rails.latency]),
     )
-    return simulate_concurrently(placed, all_paths, np.concatenate([sizes, rail_sizes]), np.inf), 1
+    all_sizes = np.concatenate([sizes, rail_sizes])
+    return simulate_concurrently(placed, all_paths, all_sizes, np.inf, least=_least_of_nvls_trees(placed)), 1
+
+
+def _least_of_nvls_trees(placed: PlacedPlan) -> float:
+    """Shortest time of in-switch sums with trees over the nodes, whatever the links: all channels at NCCL's limit [s].
+
+    The limit is of the bus bandwidth of each channel.
+    """
+    members = int(placed.groups.shape[1])
+    return placed.bytes * 2 * (members - 1) / members / (placed.plan.channel_rate * placed.plan.channels)
 
 
 def _nvls_parts(kind: CollectiveKind, share: Floats) -> tuple[Floats, Floats]:

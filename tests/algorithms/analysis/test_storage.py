@@ -3,9 +3,18 @@
 import numpy as np
 import pytest
 
-from quadrille.algorithms.analysis.storage import NONE, LocalCopies, gathered_in_place, local_copies
+from quadrille.algorithms.analysis.dependencies import Dependencies
+from quadrille.algorithms.analysis.storage import (
+    NONE,
+    LocalCopies,
+    gathered_in_place,
+    is_gathered_in_place,
+    local_copies,
+    storage,
+    views,
+)
 from quadrille.algorithms.analysis.traffic import traffic
-from quadrille.algorithms.collectives.collective_choices import parse_choices
+from quadrille.algorithms.collectives.collective_choices import Choices, parse_choices
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import overlap, parse_overlap
@@ -150,3 +159,38 @@ def test_a_group_of_one_renames_what_it_would_gather():
     assert copies_of("all_gather", 1, 0, 80) == NONE
     assert copies_of("broadcast", 1, 0, 80) == NONE
     assert copies_of("all_to_all", 1, 0, 80) == LocalCopies(before=80)
+
+
+def sharded(zero, dtype):
+    return schedule_of(Mlp((8, 8, 8), rows=8, zero=zero, dtype=dtype), Grid(data=4))
+
+
+@pytest.mark.parametrize(
+    ("zero", "dtype", "shards"),
+    [
+        (1, "bfloat16", {"L1 W cast": "L1 W held", "dL1 W": "dL1 W held"}),
+        (1, "float32", {"L1 W": "L1 W held", "dL1 W": "dL1 W held"}),
+        (2, "bfloat16", {"L1 W cast": "L1 W held"}),
+        (3, "bfloat16", {}),
+    ],
+)
+def test_the_shards_of_a_sharded_step_are_stored_in_the_whole_tensors(zero, dtype, shards):
+    schedule = sharded(zero, dtype)
+    stored_in = {
+        name: owner for name, owner in schedule.cached(views).items() if name in ("L1 W", "L1 W cast", "dL1 W")
+    }
+    assert stored_in == shards
+    for rank in range(4):
+        assert not shards.keys() & storage(schedule, schedule.coordinates(rank), Choices()).tensors.keys()
+    gathers = [op for op in all_ops(schedule) if op.name == "gather L1 W held"]
+    assert [is_gathered_in_place(schedule, op) for op in gathers] == [zero < 3]
+
+
+@pytest.mark.parametrize("zero", [1, 2])
+def test_an_op_waits_for_the_readers_of_a_shard_before_it_writes_the_whole_tensor(zero):
+    schedule = sharded(zero, "float32")
+    update = next(op for op in all_ops(schedule) if op.name == "update L1 W")
+    gather = next(op for op in all_ops(schedule) if op.name == "gather L1 W held")
+    dependencies = Dependencies(schedule)
+    dependencies.enter(update, schedule.coordinates(0), "update")
+    assert dependencies.enter(gather, schedule.coordinates(0), "gather") == ["update", "update"]

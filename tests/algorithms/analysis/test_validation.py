@@ -12,7 +12,9 @@ from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import Repeat, ops
 from quadrille.algorithms.schedule.schedule import Role, Schedule, declare
 from quadrille.algorithms.schedule.tensors import Tensor
+from quadrille.algorithms.training.mlp import Mlp
 from tests.support.mpi_cases import CUSTOM, bucket, chosen_grids, custom, pipeline
+from tests.support.trainings import schedule_of
 
 GRID = Grid(data=2, z=2, y=3, x=2)
 
@@ -105,6 +107,22 @@ def test_a_product_that_is_wrong_on_the_last_rank_only_is_found():
     tensors["A whole"] = replace(tensors["A whole"], rows=Part("m", ("x",)))
     said = refusal(replace(schedule, tensors=tensors))
     assert said.startswith("op 'gather A': A (m/z/x × k/y) is not A whole (m/x × k/y)")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"shard_of": "dL0 W"}, "is a shard of 'dL0 W', which is not declared"),
+        ({"dtype": "float32"}, "is no shard of"),
+        ({"sharded_over": None}, "is no shard of"),
+        ({"copies": (("step", 2),)}, "is no shard of"),
+        ({"rows": Part("rows")}, "is no shard of"),
+    ],
+)
+def test_a_tensor_stored_in_another_one_is_a_shard_of_it(changes, said):
+    schedule = schedule_of(Mlp((8, 8, 8), rows=8, zero=1, dtype="bfloat16", gradient_bytes=2), Grid(data=2))
+    tensor = replace(schedule.tensors["dL1 W"], **changes)
+    assert said in refusal(replace(schedule, tensors={**schedule.tensors, "dL1 W": tensor}))
 
 
 def test_a_sum_made_twice_is_refused():

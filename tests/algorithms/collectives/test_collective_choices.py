@@ -29,11 +29,10 @@ def test_own_is_rings_and_auto_too_until_something_is_chosen():
         "library:regular",
         "library:vector:",
         "auto:ring",
-        "Own",
         "own:ring:LL",
         "nccl:",
         "nccl:chain",
-        "nccl:ring:ll",
+        "nccl:ring:LL256",
         "nccl::LL",
         "nccl:nvls:LL",
         "nccl:ring:LL:16",
@@ -53,6 +52,21 @@ def test_other_words_are_refused_with_those_accepted(text):
     ):
         assert accepted in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "choice"),
+    [
+        ("Own", "own:ring"),
+        ("LIBRARY:Vector", "library:vector"),
+        ("NCCL:Ring:simple", "nccl:ring:Simple"),
+        ("rccl:TREE:ll128", "nccl:tree:LL128"),
+        ("own:RING:64KiB", "own:ring:64KiB"),
+        ("Default", "default"),
+    ],
+)
+def test_upper_and_lower_case_do_not_matter(text, choice):
+    assert str(parse_choices(text)) == choice
 
 
 @pytest.mark.parametrize("set_name", SETS)

@@ -13,6 +13,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.memory import memory_bytes_by_kind
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.runtime.kernels.layer_kernels import KernelArguments, carry_out
@@ -165,22 +166,56 @@ def test_bytes_of_a_parameter(dtype, gradient_bytes, expected):
     assert kept_bytes(problem, Grid()) == expected * parameters
 
 
-@pytest.mark.parametrize("data", [2, 4])
-@pytest.mark.parametrize(("zero", "whole", "sharded"), [(0, 16, 0), (1, 4, 12 + 2), (2, 2, 14)])
-def test_bytes_of_a_sharded_parameter(zero, whole, sharded, data):
-    """The ZeRO paper's table: 16 bytes, 4 + 12/d, 2 + 14/d; ours keeps what it scatters of ZeRO 1's gradient too."""
-    size = {"layers": 8, "hidden": 16, "heads": 2, "vocabulary": 16, "sequence": 16}
-    problem = gpt(dtype="bfloat16", gradient_bytes=2, zero=zero, adam=Adam(), **size)
-    parameters = kept_bytes(gpt(adam=Adam(), **size), Grid()) / 32
-    assert kept_bytes(problem, Grid(data=data)) / parameters == pytest.approx(whole + sharded / data, rel=0.02)
+SIZE = {"layers": 8, "hidden": 16, "heads": 2, "vocabulary": 16, "sequence": 16}
+"""A model whose parameters are multiples of 8, so that every shard has the same size."""
+
+
+@pytest.mark.parametrize("data", [2, 4, 8])
+@pytest.mark.parametrize("micro_batch", [None, 1])
+@pytest.mark.parametrize(
+    ("zero", "gradient_bytes", "whole", "sharded"),
+    [(0, 2, 16, 0), (0, 4, 18, 0), (1, 2, 4, 12), (1, 4, 6, 12), (2, 2, 2, 14), (2, 4, 2, 16)],
+)
+def test_bytes_of_a_sharded_parameter(zero, gradient_bytes, whole, sharded, micro_batch, data):
+    """The ZeRO paper's table: 16 bytes, 4 + 12/d, 2 + 14/d; Megatron's with float32 gradients: 18 and 6 + 12/d."""
+    options = {**SIZE, "batch": 16, "micro_batch": micro_batch}
+    problem = gpt(dtype="bfloat16", gradient_bytes=gradient_bytes, zero=zero, adam=Adam(), **options)
+    parameters = kept_bytes(gpt(adam=Adam(), **options), Grid()) / 32
+    assert kept_bytes(problem, Grid(data=data)) / parameters == whole + sharded / data
+
+
+@pytest.mark.parametrize("data", [2, 4, 8])
+def test_all_bytes_of_a_parameter_that_zero_1_shards(data):
+    """Each parameter of additional layers costs 6 + 12/d bytes in the memory of a rank, without activations."""
+    smaller, larger = (
+        gpt(dtype="bfloat16", gradient_bytes=4, zero=1, adam=Adam(), **SIZE | {"layers": layers, "batch": 16})
+        for layers in (8, 16)
+    )
+    bytes_of, parameters_of = [], []
+    for problem in (smaller, larger):
+        schedule = schedule_of(problem, Grid(data=data))
+        by_kind = memory_bytes_by_kind(schedule, schedule.coordinates(0), Choices())
+        bytes_of.append(sum(by_kind.values()) - by_kind["activations"])
+        parameters_of.append(kept_bytes(replace(problem, dtype="float64", zero=0), Grid()) / 32)
+    difference = parameters_of[1] - parameters_of[0]
+    assert (bytes_of[1] - bytes_of[0]) / difference == 6 + 12 / data
+
+
+@pytest.mark.parametrize(("zero", "whole", "sharded"), [(1, 8, 8), (2, 4, 12)])
+def test_bytes_of_a_float32_parameter(zero, whole, sharded):
+    """The weights that the optimizer updates are a shard of the gathered weights."""
+    problem = gpt(dtype="float32", zero=zero, adam=Adam(), **SIZE, batch=16)
+    parameters = kept_bytes(gpt(adam=Adam(), **SIZE, batch=16), Grid()) / 32
+    assert kept_bytes(problem, Grid(data=4)) / parameters == whole + sharded / 4
 
 
 @pytest.mark.parametrize("data", [2, 4])
-def test_bytes_of_parameters_that_are_all_sharded(data):
+@pytest.mark.parametrize(("gradient_bytes", "sharded"), [(2, 16), (4, 18)])
+def test_bytes_of_parameters_that_are_all_sharded(gradient_bytes, sharded, data):
     size = {"layers": 32, "hidden": 16, "heads": 2, "vocabulary": 2, "sequence": 2}
-    problem = gpt(dtype="bfloat16", gradient_bytes=2, zero=3, adam=Adam(), **size)
+    problem = gpt(dtype="bfloat16", gradient_bytes=gradient_bytes, zero=3, adam=Adam(), **size)
     parameters = kept_bytes(gpt(adam=Adam(), **size), Grid()) / 32
-    assert kept_bytes(problem, Grid(data=data)) / parameters == pytest.approx(16 / data, rel=0.02)
+    assert kept_bytes(problem, Grid(data=data)) / parameters == pytest.approx(sharded / data, rel=0.02)
 
 
 HALF = {"dtype": "float16", "steps": 2, "adam": Adam(rate=1e-3, epsilon=1e-3)}

@@ -1,6 +1,7 @@
 """Calibration with few and small points, on real ranks: what is measured, where it goes, and that it predicts."""
 
 import json
+import re
 from dataclasses import replace
 from itertools import product
 
@@ -27,14 +28,14 @@ from quadrille.experiments.calibrate.topology_option import parse_routing_option
 from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES
 from quadrille.runtime.host.world import ComputeHost
-from quadrille.runtime.measuring.calibration_sizes import FULL
+from quadrille.runtime.measuring.calibration_sizes import FULL, QUICK
 from quadrille.runtime.measuring.chained_transfers import LEAST_STEPS, STEPS, Overheads
 from quadrille.runtime.measuring.library_collectives import KINDS, GroupShape
 from quadrille.runtime.measuring.link_speed import LinkSpeed
 from quadrille.runtime.measuring.measured_points import CollectivePoint, GemmPoint, TransferPoint
 from quadrille.runtime.measuring.overlap_interference import OverlapCost
 from quadrille.simulator.engine.engine import FlowEngine
-from quadrille.simulator.machine.compute_model import LEAST_ROWS_IN_PAGES, in_whole_pages
+from quadrille.simulator.machine.compute_model import LEAST_ROWS, LEAST_ROWS_IN_PAGES, in_whole_pages
 from quadrille.simulator.machine.network import network_of
 from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.topologies.build import build
@@ -105,7 +106,11 @@ def calibrated(folder, ranks):
     path = folder / f"host-{ranks}.toml"
     ended = launched(ranks, "-m", "tests.support.calibrations", "calibrate", "--out", str(path))
     assert ended.status == 0, ended.err
-    assert (ended.out, ended.err.count("; wrote ")) == ("", 1)
+    assert (ended.out, ended.err.count("; wrote "), ended.err.count("calibrate: verdict: ")) == ("", 1, 1)
+    begun = re.findall(r"^calibrate: (.*) …$", ended.err, re.MULTILINE)
+    done = re.findall(r"^calibrate: [0-9]+\.[0-9] s: (.*)$", ended.err, re.MULTILINE)
+    assert begun == done and begun[-1].startswith("collectives" if ranks > 1 else "copies, sums and layer functions")
+    assert ended.err.rstrip().splitlines()[-1].startswith("calibrate: verdict: ")
     return path
 
 
@@ -229,6 +234,16 @@ def test_three_ranks_take_steps_together_and_two_by_two_and_compute_on_the_cores
     assert {ranks for _, ranks in settings(machine)} == busy(machine, 3)
     assert {row.ranks for row in machine.host.transfer if row.pattern == "shift"} == {2, 3}
     assert predict_record_and_timeline(parse_matmul(replace(TRAINING, grid="z=3")), machine)[0].seconds > 0
+
+
+def test_a_quick_calibration_has_only_sizes_of_a_real_one_and_says_what_it_leaves_out():
+    for name in ("stream_bytes", "kernel_elements", "transfer_bytes", "library_bytes"):
+        assert set(getattr(QUICK, name)) < set(getattr(FULL, name))
+        assert getattr(QUICK, name)[0] == getattr(FULL, name)[0]
+    assert QUICK.products >= LEAST_ROWS
+    left_out = QUICK.left_out()
+    assert left_out[:2] == ["chunk sizes and progress threads of messages", "calls such as MPI_Allgatherv"]
+    assert "18 of 24 products of each kind" in left_out and FULL.left_out() == []
 
 
 # Several hosts

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quadrille.experiments.calibrate.library_collectives import HALVINGS, LONG_SECONDS, points_of_sizes
+from quadrille.experiments.calibrate.library_collectives import LONG_SECONDS, points_of_sizes
 from quadrille.runtime.measuring.calibration_sizes import FULL
 from quadrille.runtime.measuring.library_collectives import GroupShape
 from quadrille.runtime.measuring.measured_points import CollectivePoint
@@ -19,7 +19,7 @@ def measured(seconds_of, sizes=FULL.library_bytes):
         expected[size] = about
         return CollectivePoint("broadcast", GroupShape(4, 1, 4), size, seconds_of(size), 0.0)
 
-    return [(point.bytes, point.seconds) for point in points_of_sizes(measure, sizes)], expected
+    return [(point.bytes, point.seconds) for point in points_of_sizes(measure, sizes, FULL.library_halvings)], expected
 
 
 def test_where_seconds_grow_with_bytes_only_the_sizes_asked_for_are_measured_up_to_a_long_one():
@@ -42,7 +42,7 @@ def test_where_the_library_takes_another_algorithm_sizes_between_are_measured_an
     found, _ = measured(seconds_of)
     sizes = [size for size, _ in found]
     between = [size for size in sizes if 1 << 20 < size < 1 << 22]
-    assert sizes == sorted(sizes) and 2 <= len(between) <= 2**HALVINGS - 1
+    assert sizes == sorted(sizes) and 2 <= len(between) <= 2**FULL.library_halvings - 1
     low = max(size for size in sizes if size < switch)
     high = min(size for size in sizes if size >= switch)
     assert high / low < 1.42

@@ -267,7 +267,8 @@ def test_a_record_is_explained():
     found = explain_record(record())
     assert found.path_seconds_by_part["contention"] == 1.0
     assert (
-        found.summary[0] == "the largest part of the time is compute: 1.5 s of 4 s (38 %), most of it in 'multiply C'"
+        found.summary[0]
+        == "the largest part of the time is compute: 1.50 s of 4.00 s (38 %), most of it in 'multiply C'"
     )
     assert found.summary[1] == "leaf:0>spine:1 is used to 95 %: it limits the run"
     assert not found.lacking

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from quadrille.experiments.laboratory.laboratory_commands import LaboratoryList, show_laboratories
-from quadrille.runtime.laboratory import laboratory, namespaces
+from quadrille.runtime.laboratory import laboratory
 from quadrille.runtime.laboratory.register import LaboratoryRecord, Register, own_start
 from tests.support.quadrille import called
 
@@ -15,7 +15,6 @@ from tests.support.quadrille import called
 @pytest.fixture(autouse=True)
 def nothing_stands(monkeypatch):
     """What is made would be an error."""
-    monkeypatch.setattr(namespaces, "check_allowed", lambda: None)
     monkeypatch.setattr(laboratory, "up", None)
 
 

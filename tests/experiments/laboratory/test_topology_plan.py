@@ -10,7 +10,6 @@ from quadrille.experiments.laboratory import laboratory_ranks
 from quadrille.experiments.laboratory.laboratory_commands import parse_laboratory
 from quadrille.experiments.laboratory.laboratory_ranks import command_with_topology, launch_in_laboratory
 from quadrille.experiments.laboratory.topology_plan import MOST_HOSTS, namespace_plan, scaled_network
-from quadrille.runtime.laboratory import namespaces
 from quadrille.runtime.laboratory.namespace_plan import HOST_INTERFACE
 from quadrille.runtime.laboratory.register import LaboratoryRecord, Register
 from quadrille.runtime.launching.mpirun import Mpi
@@ -132,8 +131,7 @@ def test_a_rate_sets_the_links_of_hosts_and_the_others_in_proportion():
         ("tree:down=4x4,up=1x2,parallel=1x2,bandwidth=1e8x4e8", "80mbit", {"bandwidth": "10000000.0x40000000.0"}),
     ],
 )
-def test_a_topology_in_full_names_the_rates_that_its_links_have(monkeypatch, typed, rate, said):
-    monkeypatch.setattr(namespaces, "check_allowed", lambda: None)
+def test_a_topology_in_full_names_the_rates_that_its_links_have(typed, rate, said):
     found = parse_laboratory(typed, rate, name="x")
     family, arguments = parse_topology(found.in_full)
     assert family == typed.partition(":")[0]
@@ -150,7 +148,6 @@ def four_in_a_file(folder, rate=25e6):
 
 
 def test_a_topology_in_a_file_is_called_by_its_name_unless_its_rates_are_changed(monkeypatch, tmp_path):
-    monkeypatch.setattr(namespaces, "check_allowed", lambda: None)
     monkeypatch.chdir(tmp_path)
     path = four_in_a_file(tmp_path)
     found = parse_laboratory("./four.json", name="x")
@@ -160,8 +157,7 @@ def test_a_topology_in_a_file_is_called_by_its_name_unless_its_rates_are_changed
 
 
 @pytest.mark.parametrize("rate", ["", "80mbit"])
-def test_links_of_a_machine_file_have_the_rates_before_headers_and_messages_its_routing(monkeypatch, tmp_path, rate):
-    monkeypatch.setattr(namespaces, "check_allowed", lambda: None)
+def test_links_of_a_machine_file_have_the_rates_before_headers_and_messages_its_routing(tmp_path, rate):
     wired = {"family": "tree", "down": [2, 2], "up": "1x2", "bandwidth_bytes_per_second": [25e6, 50e6],
              "latency_seconds": 1e-5}  # fmt: skip
     machine = msgspec.structs.replace(
@@ -179,8 +175,7 @@ def test_links_of_a_machine_file_have_the_rates_before_headers_and_messages_its_
     assert sorted(set(again.bandwidths.tolist())) == pytest.approx([25e6 * times, 50e6 * times])
 
 
-def test_of_a_machine_file_whose_links_are_slower_a_calibration_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(namespaces, "check_allowed", lambda: None)
+def test_of_a_machine_file_whose_links_are_slower_a_calibration_is_refused(tmp_path):
     slower = msgspec.structs.replace(star(3, bandwidth=25e6), faults=Faults(degrade={"host:1>switch:0": 0.5}))
     save_machine(slower, tmp_path / "lab.toml")
     found = parse_laboratory(str(tmp_path / "lab.toml"), name="x")
@@ -224,8 +219,7 @@ def test_a_calibration_gets_the_topology_in_full_and_an_unknown_one_is_refused()
         (("star:hosts=4", "", "", "../x"), r"laboratory '\.\./x': up to 16 small letters"),
     ],
 )
-def test_what_is_wrong_is_named_whether_or_not_a_rate_is_given(monkeypatch, asked, said):
-    monkeypatch.setattr(namespaces, "check_allowed", lambda: None)
+def test_what_is_wrong_is_named_whether_or_not_a_rate_is_given(asked, said):
     with pytest.raises(InputError, match=said):
         parse_laboratory(*asked)
 

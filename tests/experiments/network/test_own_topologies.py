@@ -107,3 +107,47 @@ def test_the_kind_of_node_can_be_named_and_decides_the_library(capsys, tmp_path)
 def test_an_unknown_kind_of_node_is_refused_with_the_known_ones(tmp_path):
     with pytest.raises(InputError, match=r"node='h1000' must be a kind of node: dgx-a100, hgx-h100"):
         find_machine_or_topology(graph(tmp_path / "n.json", 2, 1, node="h1000"))
+
+
+def graph_of(path, cables, **attributes):
+    """A graph of cables (node, node, bandwidth), each with 1 us of latency."""
+    names = sorted({end for a, b, _ in cables for end in (a, b)}, key=lambda name: name.split(":"))
+    edges = [{"source": a, "target": b, "bandwidth": rate, "latency": 1e-6} for a, b, rate in cables]
+    data = {"directed": False, "multigraph": True, "graph": attributes, "nodes": [{"id": name} for name in names]}
+    path.write_text(json.dumps(data | {"edges": edges}))
+    return str(path)
+
+
+@pytest.mark.parametrize("rates", [(125e9, 100e9, 100e9, 125e9), (50e9, 10e9), (1e9, 1e9, 7e9)])
+def test_switches_that_differ_share_the_bytes_by_bandwidth(tmp_path, rates):
+    """The GPUs of an HGX H100 have 5, 4, 4 and 5 of their 18 NVLinks to the four NVSwitches (SimAI issue 60)."""
+    cables = [(f"gpu:{i}", f"nvswitch:{j}", rate) for i in range(4) for j, rate in enumerate(rates)]
+    machine = find_machine_or_topology(graph_of(tmp_path / "uneven.json", cables))
+    assert all_reduce(machine, 4).bus_bandwidth == pytest.approx(sum(rates), rel=5e-3)
+
+
+def test_parallel_cables_that_differ_share_the_bytes_by_bandwidth(tmp_path):
+    cables = [(host, "switch:0", rate) for host in ("gpu:0", "gpu:1") for rate in (30e9, 10e9)]
+    machine = find_machine_or_topology(graph_of(tmp_path / "cables.json", cables))
+    assert all_reduce(machine, 2).bus_bandwidth == pytest.approx(40e9, rel=1e-3)
+
+
+@pytest.mark.parametrize("rates", [(40e9, 20e9, 10e9), (10e9, 10e9, 10e9)])
+def test_a_narrow_link_behind_a_wide_link_limits_its_share(tmp_path, rates):
+    """Three spines whose cables to the second leaf differ: the shares of the first hop follow the second."""
+    cables = [("gpu:0", "leaf:0", 100e9), ("gpu:1", "leaf:1", 100e9)]
+    for number, rate in enumerate(rates):
+        cables += [("leaf:0", f"spine:{number}", 40e9), (f"spine:{number}", "leaf:1", rate)]
+    machine = find_machine_or_topology(graph_of(tmp_path / "spines.json", cables))
+    assert all_reduce(machine, 2).bus_bandwidth == pytest.approx(sum(rates), rel=1e-3)
+
+
+def test_a_machine_file_with_a_graph_spreads_over_equal_paths_unless_it_names_a_rule(tmp_path):
+    graph(tmp_path / "planes.json", 2, 2)
+    head = 'schema = "quadrille/machine/2"\nname = "planes"\n'
+    tables = '[topology]\nfile = "planes.json"\n[device]\nlike = "h100-superpod"\n'
+    for text, routing, rate in ((head, "spray", 200e9), (head + 'routing = "shortest"\n', "shortest", 100e9)):
+        (tmp_path / "m.toml").write_text(text + tables)
+        machine = find_machine_or_topology(str(tmp_path / "m.toml"))
+        assert machine.routing == routing
+        assert all_reduce(machine, 2).bus_bandwidth == pytest.approx(rate, rel=1e-3)

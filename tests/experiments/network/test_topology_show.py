@@ -45,7 +45,7 @@ def test_a_named_machine_of_any_size_is_shown_with_counts_and_figures(capsys):
     assert "diameter         4 links" in text
     assert re.search(r"bisection +3\.2 TB/s", text)  # four leaves of 800 GB/s
     assert re.search(r"oversubscription 2 ", text)
-    assert "2 us to 4 us" in text
+    assert "2.00 us to 4.00 us" in text
 
 
 def test_the_sketch_names_every_cable_once(capsys):
@@ -103,7 +103,7 @@ def test_machine_files_and_platforms_are_shown_too(tmp_path, capsys):
     assert "8 hosts" in shown(capsys, str(tmp_path / "two.toml"))
     text = shown(capsys, str(tmp_path / "pair.xml"))
     assert "as the file lists them" in text
-    assert "7 us to 7 us" in text
+    assert "7.00 us to 7.00 us" in text
 
 
 def test_a_topology_beside_a_machine_file_is_shown(tmp_path, capsys):

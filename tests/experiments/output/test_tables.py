@@ -10,6 +10,7 @@ import termios
 
 import pytest
 
+from quadrille.experiments.output.tables import milliseconds
 from tests.support.quadrille import ROOT
 
 TABLE = """
@@ -55,3 +56,19 @@ def test_tables_on_a_terminal_hold_no_control_characters_as_text():
     text, status = on_terminal(100, "-m", "quadrille", "models")
     assert status == 0 and "gpt3-175b" in text
     assert "\\x1b" not in text and "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.00099996, "1.000 ms"),
+        (0.09999999, "100.0 ms"),
+        (0.99999, "1000 ms"),
+        (0.0000154, "0.01540 ms"),
+        (-0.0001, "-0.1000 ms"),
+        (123.456, "123456 ms"),
+        (4e-10, "0 ms"),
+    ],
+)
+def test_milliseconds_have_four_significant_digits(seconds, text):
+    assert milliseconds(seconds) == text

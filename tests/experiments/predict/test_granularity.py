@@ -4,6 +4,10 @@ import json
 
 import pytest
 
+from quadrille.cli.parsing.flags import MatmulFlags
+from quadrille.cli.parsing.machines import MachineFlags, chosen_machine
+from quadrille.cli.parsing.matmul import parse_matmul
+from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.simulator.simulate import Limits
 from tests.support.quadrille import called
 
@@ -44,13 +48,17 @@ def test_a_prediction_at_the_granularity_of_collectives_states_its_bound(capsys)
     assert "--granularity exact simulates it" in said
 
 
-def test_what_would_take_long_is_bounded_and_says_why_nothing_folds(capsys, monkeypatch):
-    monkeypatch.setattr("quadrille.simulator.simulate.LIMITS", Limits(long_seconds=1e-9))
+def test_what_would_take_long_is_bounded_and_says_why_nothing_folds(capsys):
     words = ["--grid", "z=40,x=6", "--machine", "frontier"]
-    made, said = predicted(capsys, *SMALL, *words)
-    assert made["simulation"]["granularity"] == "collective"
+    made, said = predicted(capsys, *SMALL, *words, "--granularity", "collective")
     reason = made["simulation"]["not_folded_reason"]
     assert reason and f"240 ranks are not simulated one by one ({reason})" in said
+    experiment = parse_matmul(MatmulFlags(matmul="512,512,512", grid="z=40,x=6", collectives="own"))
+    machine = chosen_machine(MachineFlags(machine="frontier", slow=("gpu:5=0.8",)), gpus=240)
+    limits = Limits(long_seconds=1e-9)
+    record, _ = predict_record_and_timeline(experiment, machine, granularity="auto", limits=limits)
+    assert record.simulation.granularity == "collective"
+    assert "rank 5 differs in speed" in record.simulation.not_folded_reason
 
 
 def test_the_total_says_that_it_is_bounded(capsys):

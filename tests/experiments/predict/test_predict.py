@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from dataclasses import replace as changed
 
 import msgspec
@@ -183,9 +185,14 @@ def test_json_to_stdout_is_nothing_but_the_record(capsys, machine):
     assert json.loads(ended.out)["schema"] == "quadrille/record/2"
 
 
-def test_the_table_shows_every_op_and_the_total(capsys, tmp_path, machine):
+def test_the_table_shows_every_op_of_several_ranks_and_the_total(capsys, tmp_path, machine):
     ended = called(capsys, *WORDS, "--machine", machine, "--json", tmp_path / "record.json")
     record = load_record(tmp_path / "record.json")
+    alone = [op for op in record.ops if op.axis is not None and record.grid[op.axis] == 1 and op.seconds == 0]
+    assert alone and all(f"\n{op.name} " in ended.out for op in record.ops if op not in alone)
+    assert not any(f"\n{op.name} " in ended.out for op in alone)
+    assert f"\nand {len(alone)} more, 0 s together; --verbose shows all\n" in ended.out
+    ended = called(capsys, *WORDS, "--machine", machine, "--verbose")
     assert all(f"\n{op.name} " in ended.out for op in record.ops)
     assert "\ntotal: " in ended.out and "(from data sheets: no interval is known)" in ended.out
 
@@ -193,9 +200,9 @@ def test_the_table_shows_every_op_and_the_total(capsys, tmp_path, machine):
 def test_the_table_shows_the_interval_of_a_prediction_that_has_one(capsys, machine):
     made, _ = predict_record_and_timeline(parse_matmul(MatmulFlags(matmul="64,64,64")), find_machine(str(machine)))
     print_record(msgspec.structs.replace(made, seconds=0.02, seconds_low=0.01, seconds_high=0.03))
-    assert "\ntotal: 20 ms (90 % interval: 10 ms to 30 ms)\n" in capsys.readouterr().out
+    assert "\ntotal: 20.0 ms (90 % interval: 10.0 ms to 30.0 ms)\n" in capsys.readouterr().out
     print_record(msgspec.structs.replace(made, seconds=0.02, seconds_low=0.0, seconds_high=0.03))
-    assert "\ntotal: 20 ms (90 % interval: unknown)\n" in capsys.readouterr().out
+    assert "\ntotal: 20.0 ms (90 % interval: unknown)\n" in capsys.readouterr().out
 
 
 WARNINGS = ["half of the products are off the fit", "something else ran", "link a>b carries 0.5 times"]
@@ -353,3 +360,30 @@ def test_a_topology_file_is_found_beside_the_machine_file(capsys, tmp_path):
     (tmp_path / "wired.toml").write_text(text)
     ended = called(capsys, *WORDS, "--machine", tmp_path / "wired.toml")
     assert ended.status == 0, ended.err
+
+
+TWICE = """
+import io, json, sys
+from contextlib import redirect_stdout
+from quadrille.cli.main import main
+
+def predict():
+    output = io.StringIO()
+    with redirect_stdout(output):
+        assert main([*sys.argv[1:], "--json", "-"]) == 0
+    return {key: value for key, value in json.loads(output.getvalue()).items() if key != "provenance"}
+
+first = predict()
+assert first["simulation"]["events"] > 1000 and "numba" not in sys.modules
+import numba
+assert predict() == first
+"""
+
+
+def test_a_record_does_not_depend_on_predictions_before_it_in_the_same_process():
+    """Where Numba is loaded, long simulations go over to compiled kernels earlier."""
+    model = "layers=4,hidden=256,heads=8,sequence=64,vocabulary=1024"
+    words = ["simulate", "--gpt", model, "--batch", "16", "--grid", "pipeline=2,data=2,x=2,z=2", "--micro-batch", "2",
+             "--machine", "perlmutter", "--collectives", "own", "--granularity", "exact"]  # fmt: skip
+    ran = subprocess.run([sys.executable, "-P", "-c", TWICE, *words], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr

@@ -307,7 +307,7 @@ def test_the_cause_that_turns_the_order_around_is_named():
     assert (found[0].name, found[0].tau, found[0].least, found[0].most) == ("compute", 1, 6.0, 8.0)
     lines = explanation_lines(found, tau, steps, Choices())
     assert "do not agree" in lines[0]
-    assert lines[1].startswith("compute is left out of the model (6 s to 8 s")
+    assert lines[1].startswith("compute is left out of the model (6.00 s to 8.00 s")
 
 
 def test_orders_that_agree_are_said_to():
@@ -351,9 +351,11 @@ def test_the_page_lays_both_orders_side_by_side(capsys, tmp_path):
     )
     page = capsys.readouterr().out
     for word in (
-        "place",
-        "model",
-        "simulated",
+        "place by model",
+        "communication by model",
+        "time simulated",
+        "MFU",
+        "HFU",
         "compute",
         "the quick model ranks them ",
         "lacked by the table",

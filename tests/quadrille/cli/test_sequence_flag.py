@@ -53,3 +53,27 @@ def test_advice_names_the_quantity_at_fault(capsys):
     assert done.status == 2
     assert "most of it are parameters, gradients and optimizer states" in done.line
     assert "more --gpus" in done.line and "--sequence" not in done.line
+
+
+@pytest.mark.parametrize("scheme", ["4d", "megatron"])
+def test_sweep_names_the_quantity_at_fault_as_rank_does(capsys, scheme):
+    asked = ("sweep", "--gpus", "8", "--best-grid", "--vary", f"scheme={scheme}", *ON)
+    done = called(capsys, *asked, "--gpt", "llama3-8b", "--sequence", "131072")
+    assert done.status == 2
+    assert "no grid fits: " in done.line
+    assert "most of it are activations and buffers of sequences of 131072 tokens" in done.line
+    done = called(capsys, *asked, "--gpt", "gpt3-175b", "--sequence", "64")
+    assert "most of it are parameters, gradients and optimizer states" in done.line and "more --gpus" in done.line
+
+
+def test_both_quantities_are_named_where_each_alone_is_too_large(capsys):
+    done = called(capsys, "rank", "--gpt", "llama3-70b", "--batch", "8", "--gpus", "8", "--machine", "perlmutter")
+    assert "most of it are activations and buffers of sequences of 8192 tokens" in done.line
+    assert "too large alone are also parameters, gradients and optimizer states" in done.line
+
+
+def test_a_search_over_schemes_names_the_largest_part(capsys):
+    asked = ("rank", "--gpt", "llama3-8b", "--sequence", "131072", "--gpus", "8", "--scheme", "4d,megatron")
+    done = called(capsys, *asked, *ON)
+    assert done.status == 2 and "no grid fits: model llama3-8b on 8 GPUs needs at least " in done.line
+    assert "most of it are activations and buffers of sequences of 131072 tokens" in done.line

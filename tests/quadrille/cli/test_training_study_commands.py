@@ -120,8 +120,18 @@ def test_a_batch_that_does_not_fit_is_taken_in_the_largest_microbatches_that_do(
 
 def test_a_model_that_fits_on_no_grid_is_a_reason_not_an_error():
     tiny = MachineFlags(machine="perlmutter", settings=("device.memory_bytes=1e5",))
-    assert "no grid fits" in predicted(asked(on=tiny)).reason
-    assert "no grid of its form" in predicted(asked(scheme="bian", gpus="12")).reason
+    reason = predicted(asked(on=tiny)).reason
+    assert "no grid fits: a step of scheme " in reason and "one of perlmutter has " in reason
+    assert "most of it are parameters, gradients and optimizer states" in reason
+    reason = predicted(asked(scheme="bian", gpus="12")).reason
+    assert reason == "scheme bian has no grid of 12 ranks: it takes cubes z=q,y=q,x=q with q from 2, repeated over data"
+
+
+def test_grids_that_do_not_divide_are_counted_with_each_sentence_once():
+    reason = predicted(asked(scheme="megatron", gpus="16", batch="1")).reason
+    assert reason.startswith("no grid is left: ") and " by what does not divide: " in reason
+    assert "batch 1: at least data=" in reason and reason.count("batch 1: ") == 1
+    assert ", or grid x=16: " in reason
 
 
 def test_an_exceeded_budget_is_reported():

@@ -225,7 +225,7 @@ def refusal(backend, dtype):
 def test_without_cupy_the_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     line = refusal("cupy", "float32")
-    assert "quadrille-hpc[cuda12]" in line and "quadrille-hpc[cuda13]" in line
+    assert "pip install 'cupy-cuda12x[ctk]' or 'cupy-cuda13x[ctk]'" in line
 
 
 def test_without_a_gpu_the_line_says_so(monkeypatch):
@@ -251,7 +251,7 @@ def test_missing_cuda_libraries_are_found_before_anything_runs(cupy):
 
     cupy.cuda.cublas.gemmEx = missing
     line = refusal("cupy", "float64")
-    assert "libcublas" in line and "quadrille-hpc[cuda12]" in line
+    assert "libcublas" in line and "cupy-cuda12x[ctk]" in line
 
 
 def test_backends_and_dtypes_that_cannot_be_are_refused_by_name():

@@ -63,10 +63,17 @@ def test_a_library_without_products_is_refused():
         BlasLibrary(path)
 
 
-def test_a_library_whose_products_are_wrong_is_refused(monkeypatch):
-    monkeypatch.setattr(blas, "NOT_TRANSPOSED", blas.TRANSPOSED)
+class WrongBlas(BlasLibrary):
+    """A library that makes each product one too large."""
+
+    def matmul(self, a, b, out):
+        super().matmul(a, b, out)
+        out += 1
+
+
+def test_a_library_whose_products_are_wrong_is_refused():
     with pytest.raises(InputError, match="product of 2 x 3 by 3 x 4 is wrong"):
-        BlasLibrary(OWN)
+        WrongBlas(OWN)
 
 
 def test_a_name_that_is_not_here_is_refused_and_what_is_here_is_said(monkeypatch):

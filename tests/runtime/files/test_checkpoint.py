@@ -38,6 +38,13 @@ def unbroken():
     return losses(ended(**GPT, steps="5"))
 
 
+def test_a_resumed_run_drops_the_elements_that_an_unbroken_run_drops(tmp_path):
+    path, dropout = tmp_path / "dropout.ckpt", {**GPT, "dropout": "0.2"}
+    ended(**dropout, steps="2", save=path)
+    continued = losses(ended(**dropout, steps="1", load=path, grid="z=3"))
+    np.testing.assert_allclose(continued, losses(ended(**dropout, steps="3"))[2:], rtol=1e-11)
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     path = tmp_path_factory.mktemp("saved") / "three.ckpt"

@@ -28,6 +28,7 @@ from quadrille.runtime.launching.hang_detection import HangDetector, TimeLimits,
 from quadrille.runtime.launching.launch import launch
 from quadrille.runtime.launching.launcher_output import Failure, LauncherOutput
 from quadrille.runtime.launching.mpirun import Mpi
+from quadrille.runtime.launching.start_progress import StartProgress
 from quadrille.runtime.launching.supervise import wait_for
 
 GATHER = AllGather(name="gather B", axis="z", source="B", into="B whole")
@@ -249,7 +250,7 @@ def test_a_rank_that_is_gone_with_its_launcher_is_noted(tmp_path, sleeping):
     watch.rest(0.01, launcher)
     launcher.wait()
     last_word.run()
-    assert wait_for(launcher, LauncherOutput(), watch) == 0
+    assert wait_for(launcher, LauncherOutput(), watch, StartProgress(str(tmp_path), 2, 2)) == 0
     assert watch.gone == [[Failure(rank=0)]]
     watch.close()
 
@@ -403,4 +404,4 @@ def test_a_rank_that_verifies_or_writes_for_long_is_waited_for(capfd, tmp_path):
 
 def test_a_launcher_that_ends_gives_its_exit_status(tmp_path, sleeping):
     launcher = sleeping([sys.executable, "-c", "import sys, time; time.sleep(0.2); sys.exit(7)"])
-    assert wait_for(launcher, LauncherOutput(), HangDetector(str(tmp_path), 2)) == 7
+    assert wait_for(launcher, LauncherOutput(), HangDetector(str(tmp_path), 2), StartProgress(str(tmp_path), 2, 2)) == 7

@@ -13,7 +13,7 @@ from quadrille.simulator.collectives.run import Causes
 from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.what_if import with_faults
 
-KINDS = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all", "barrier")
+KINDS = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all", "send_receive", "barrier")
 
 
 def parts_of(machine="bench-2to1", *, fold=True, **asked):

@@ -17,7 +17,7 @@ from quadrille.simulator.engine.flow_state import new_flow_state
 from quadrille.simulator.machine.network import bursts_of, network_of
 from quadrille.simulator.simulate import Shortcuts, simulate
 from quadrille.topologies.machines.machine import NetworkCosts
-from tests.support.simulated_lanes import simulated_spans
+from tests.support.simulated_lanes import counts_of, simulated_spans
 from tests.support.toy_laboratories import LEAF_SPINE, laboratory
 
 RATE, BURST = 10.0, 100.0
@@ -102,6 +102,13 @@ def test_compiled_kernels_give_the_same_spans():
     schedule = matmul_schedule(Matmul(512, 512, 512), "4d", Grid(y=4))
     plain, compiled = (simulated_spans(schedule, CASES[3], plain_events=count) for count in (1 << 60, 3))
     assert compiled == plain
+
+
+@pytest.mark.parametrize("plain_events", [1, 20, 60])
+def test_a_change_to_compiled_kernels_adds_no_update_of_rates(plain_events):
+    schedule = matmul_schedule(Matmul(512, 512, 512), "4d", Grid(y=4))
+    plain, changing = (counts_of(schedule, CASES[3], plain_events=count) for count in (1 << 60, plain_events))
+    assert changing == plain
 
 
 def test_a_bucket_makes_a_step_of_a_ring_shorter_by_what_it_lets_through():

@@ -24,7 +24,7 @@ from quadrille.simulator.simulate import Limits, simulate
 from quadrille.simulator.symmetry.even_shards import with_even_shards
 from quadrille.studies.published_training.claimed_steps import OVERLAPS, ClaimedTraining, paper_grid, step_time
 from quadrille.studies.published_training.claims import AXONN_80B, FUSED, LARGEST, ClaimPrediction, predicted_claims
-from quadrille.studies.published_training.layer_times import MEGATRON, PassSeconds, layer_times
+from quadrille.studies.published_training.layer_times import ATTENTION_DROPOUT, MEGATRON, PassSeconds, layer_times
 from quadrille.studies.published_training.machine_calibration import TrainingCalibration, calibrate
 from quadrille.studies.published_training.megatron_search import fastest, megatron_runs
 from quadrille.studies.published_training.memory import peak_bytes
@@ -179,6 +179,7 @@ def test_the_walk_of_slots_is_as_long_as_the_simulated_schedule(runs, stages, ch
         interleave=chunks,
         recompute="full",
         gradient_bytes=2,
+        attention_dropout=ATTENTION_DROPOUT,
     )
     schedule = gpt_schedule(problem, Grid(x=8, pipeline=stages), MEGATRON)
     machine = machine_for("selene", run.gpu, run.gpus)
@@ -236,7 +237,14 @@ def test_sharded_layers_take_about_as_long_as_the_simulated_schedule(runs, zero,
     shape = ModelShape("sharded", 6, 2048, 16, 1024, 8192)
     run = replace(runs["1"], gpus=8, data=8, zero=zero, shape=shape, batch=16 * micro, micro=micro, recompute="full")
     problem = gpt_from_shape(
-        shape, run.batch, dtype="float16", micro_batch=micro, zero=zero, gradient_bytes=2, recompute="full"
+        shape,
+        run.batch,
+        dtype="float16",
+        micro_batch=micro,
+        zero=zero,
+        gradient_bytes=2,
+        recompute="full",
+        attention_dropout=ATTENTION_DROPOUT,
     )
     schedule = gpt_schedule(problem, Grid(data=8), MEGATRON)
     machine = machine_for("selene", run.gpu, 8)
@@ -465,15 +473,12 @@ def test_seconds_of_sums_over_data_are_reported_and_overlaps_gain():
     assert step_time(SMALL, Grid(x=4, z=2), OVERLAPS).seconds < step_time(SMALL, Grid(x=4, z=2), frozenset()).seconds
 
 
-def test_a_step_that_would_take_long_is_known_between_bounds(monkeypatch):
+def test_a_step_that_would_take_long_is_known_between_bounds():
     grid = Grid(x=4, data=2)
     exact = step_time(SMALL, grid)
     assert exact.exact
     assert exact.low == exact.seconds == exact.high
-    step_time.cache_clear()
-    monkeypatch.setattr("quadrille.simulator.simulate.LIMITS", Limits(long_seconds=0.0))
-    found = step_time(SMALL, grid)
-    step_time.cache_clear()
+    found = step_time(SMALL, grid, limits=Limits(long_seconds=0.0))
     assert not found.exact
     assert found.low <= exact.seconds * (1 + 1e-9)
     assert exact.seconds <= found.high * (1 + 1e-9)

@@ -15,7 +15,7 @@ from quadrille.cli.parsing.machines import MachineFlags, chosen_machine
 from quadrille.simulator.simulate import simulate
 from quadrille.studies.scaling import study
 from quadrille.studies.scaling.grid_search import search_grids
-from quadrille.studies.scaling.problem import ScalingProblem, parse_algorithms, parse_problem
+from quadrille.studies.scaling.problem import ScalingProblem, memory_limit, parse_algorithms, parse_problem
 from quadrille.studies.scaling.report import CSV_COLUMNS, SCHEMA, ScalingResult, csv_text
 from quadrille.studies.scaling.study import scaling as scaling_for
 from quadrille.topologies.find_machine import find_machine
@@ -131,14 +131,96 @@ def test_grids_that_do_not_fit_in_memory_are_ranked_and_not_simulated():
 
 
 def test_what_fits_nowhere_is_refused_with_the_memory_it_needs():
-    with pytest.raises(InputError, match=r"no grid fits; a rank needs at least .* TiB of 39.5 GiB"):
+    with pytest.raises(
+        InputError,
+        match=r"no grid fits: .* needs at least .* TiB a GPU .* one of perlmutter has 39.5 GiB; most of it is A",
+    ):
         answer(question(sizes=(10**6, 10**6, 10**6), gpus=(1, 2)), PERLMUTTER)
 
 
 def test_numbers_of_gpus_without_a_grid_are_left_out_with_a_remark():
     found = answer(question(algorithm="cannon", gpus=(2, 4)), star(4))
     assert [run.gpus for run in found.best] == [4]
-    assert any("2 GPUs: no grid" in remark for remark in found.remarks)
+    assert "2 GPUs: cannon has no grid of 2, it takes z=q,x=q" in found.remarks
+
+
+SEVERAL = {"gpus": (1, 4, 8, 9), "algorithm": "summa,3d,4d,cannon", "sizes": SMALL, "top": 2}
+
+
+def test_several_algorithms_are_compared_by_their_own_best_grids():
+    several = answer(question(**SEVERAL), star(9))
+    names = SEVERAL["algorithm"].split(",")
+    for name in names:
+        alone = answer(question(**{**SEVERAL, "algorithm": name}), star(9))
+        own = [run for run in several.runs if run.algorithm == name]
+        assert [(run.gpus, run.grid, run.seconds) for run in own] == [
+            (run.gpus, run.grid, run.seconds) for run in alone.runs
+        ]
+        assert [run.seconds for run in several.best_by_algorithm[name]] == [run.seconds for run in alone.best]
+    assert [run.gpus for run in several.best_by_algorithm["cannon"]] == [1, 4, 9]
+    for run in several.best:
+        assert run.seconds == min(other.seconds for other in several.runs if other.gpus == run.gpus)
+
+
+def test_the_table_has_the_best_grid_of_each_algorithm_and_its_memory(capsys):
+    found = scaling(question(**SEVERAL), star(9))
+    printed = capsys.readouterr()
+    assert "memory per GPU" in printed.out
+    lines = [line.split()[:2] for line in printed.out.splitlines() if line.split()[1:2] and line.split()[0].isdigit()]
+    expected = [[str(run.gpus), name] for name, runs in found.best_by_algorithm.items() for run in runs]
+    assert sorted(lines) == sorted(expected) and len(expected) == 15
+    assert "8 GPUs: cannon has no grid of 8, it takes z=q,x=q" in printed.err
+
+
+def test_the_figure_has_a_curve_for_each_algorithm(tmp_path):
+    picture = tmp_path / "several.svg"
+    scaling(question(**SEVERAL), star(9), plot=str(picture))
+    drawn = picture.read_text()
+    assert [name for name in ("summa", "3d", "4d", "cannon") if f"{name}, simulated" not in drawn] == []
+
+
+def smallest(ranked, gpus):
+    """The least memory of a rank on any grid of each algorithm on a number of GPUs."""
+    names = {row.algorithm for row in ranked if row.gpus == gpus}
+    return {
+        name: min(row.peak_bytes_per_rank_max for row in ranked if (row.gpus, row.algorithm) == (gpus, name))
+        for name in names
+    }
+
+
+def test_all_algorithms_keep_to_the_same_memory_limit():
+    free = answer(question(**SEVERAL), star(9))
+    bound = sorted(row.peak_bytes_per_rank_max for row in free.ranked if row.gpus == 8)[3]
+    bounded = answer(question(**SEVERAL, memory_per_gpu=bound), star(9))
+    assert all(run.peak_bytes_per_rank_max <= bound for run in bounded.runs)
+    assert [row.fits for row in bounded.ranked] == [row.peak_bytes_per_rank_max <= bound for row in bounded.ranked]
+    assert any(run.peak_bytes_per_rank_max > bound for run in free.runs)
+    assert bounded.memory_limits == {str(gpus): bound for gpus in SEVERAL["gpus"]}
+    assert any("--memory-per-gpu allows" in remark for remark in bounded.remarks)
+
+
+def test_equal_memory_is_the_least_at_which_each_algorithm_has_a_grid():
+    found = answer(question(**SEVERAL, memory_per_gpu="equal"), star(9))
+    for gpus in SEVERAL["gpus"]:
+        least = smallest(found.ranked, gpus)
+        limit = found.memory_limits[str(gpus)]
+        assert limit == max(least.values())
+        runs = [run for run in found.runs if run.gpus == gpus]
+        assert {run.algorithm for run in runs} == set(least)
+        assert all(run.peak_bytes_per_rank_max <= limit for run in runs)
+    assert any(remark.startswith("equal memory: each algorithm may use ") for remark in found.remarks)
+
+
+def test_more_memory_than_the_device_has_is_not_a_limit():
+    found = answer(question(gpus=(4,), memory_per_gpu=1e30), star(4))
+    assert found.memory_limits == {"4": star(4).device.memory_bytes}
+    assert found.runs == answer(question(gpus=(4,)), star(4)).runs
+
+
+@pytest.mark.parametrize("text", ["much", "0", "-1GiB", "1G"])
+def test_a_memory_limit_that_cannot_be_is_refused(text):
+    with pytest.raises(InputError, match="--memory-per-gpu"):
+        memory_limit(text)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +277,7 @@ def test_the_ranks_of_a_host_share_its_memory():
         for one in (star(2), one_host(2))
     )
     assert all(one.fits for one in answer(asked, apart).ranked)
-    with pytest.raises(InputError, match="no grid fits; the 2 ranks of a host need at least"):
+    with pytest.raises(InputError, match=r"no grid fits: .* on 2 ranks needs at least .* a host \(grid .*, 2 ranks\)"):
         answer(asked, together)
 
 

@@ -147,8 +147,10 @@ def test_where_ranks_live_is_known_at_once_for_many():
     assert fullest_device(machine, 100_000).ranks == 1
 
 
-def test_what_will_take_long_says_so_before_it_starts(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("quadrille.simulator.simulate.LIMITS", Limits(long_seconds=1e-6))
-    ended = called(capsys, *TRAINING, "--granularity", "exact", "--json", tmp_path / "r.json")
-    assert "ranks out of 16 are to be simulated" in ended.err
-    assert "Ctrl-C ends it" in ended.err
+def test_what_will_take_long_says_so_before_it_starts(capsys):
+    flags = MatmulFlags(matmul="256,256,256", grid="z=4,x=4", passes="training", collectives="own")
+    machine, limits = chosen_machine(MachineFlags(machine="h100-superpod"), gpus=16), Limits(long_seconds=1e-6)
+    predict_record_and_timeline(parse_matmul(flags), machine, limits=limits, announce=True)
+    announced = capsys.readouterr().err
+    assert "ranks out of 16 are to be simulated" in announced
+    assert "Ctrl-C ends it" in announced

@@ -1,0 +1,48 @@
+"""Kernels of dropout on the hidden states: forward, which writes the mask, and the gradient."""
+
+from quadrille.runtime.arrays.array_library import Array
+from quadrille.runtime.kernels.dropout_masks import kept_elements
+from quadrille.runtime.kernels.kernel_arguments import KernelArguments
+
+
+def first_row(args: KernelArguments) -> int:
+    """The first row of the rank's block in the batch; rows of a schedule are those of one microbatch."""
+    return int(args.indices.get("microbatch", 0)) * int(args.scalars["tokens"]) + int(args.blocks[0].rows[0])
+
+
+def kept(args: KernelArguments, rows: Array, columns: Array) -> Array:
+    """Whether the kernel's dropout keeps each element.
+
+    Parameters
+    ----------
+    rows, columns : rows in the batch and columns of the elements
+    """
+    scalars = args.scalars
+    return kept_elements(
+        args.xp,
+        rows,
+        columns,
+        share=scalars["dropout"],
+        place=int(scalars["place"]),
+        layer=args.indices.get("layer", 0),
+        step=args.iteration,
+    )
+
+
+def scale(args: KernelArguments) -> float:
+    """The factor of the kept elements."""
+    return 1 / (1 - args.scalars["dropout"])
+
+
+def dropout(args: KernelArguments) -> None:
+    """Sets some elements to zero, scales the others, and writes the mask: 1 for a kept element."""
+    (mask,), (x,), xp = args.into, args.updates, args.xp
+    rows, columns = (xp.arange(count) for count in x.shape)
+    mask[...] = kept(args, first_row(args) + rows[:, None], args.blocks[0].columns[0] + columns[None, :])
+    x *= mask * scale(args)
+
+
+def dropout_gradient(args: KernelArguments) -> None:
+    """The gradient before dropout: zero for a dropped element."""
+    g, mask = args.sources
+    args.into[0][...] = g * (mask * scale(args))
