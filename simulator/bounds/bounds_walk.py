@@ -176,15 +176,17 @@ class BoundsWalk:
             arrival, time_parts = start[TYPICAL], NO_TIME
             if isinstance(op, Send | Receive):
                 end.message, end.sends = self._communication.post(op, coordinates, group, start), isinstance(op, Send)
-            elif isinstance(op, Communication):
+            elif not isinstance(op, Communication):
+                end.times, time_parts = self._compute(op, coordinates, group, start)
+            elif (done := self._communication.within(op, coordinates, group, start)) is not None:
+                end.times, arrival, time_parts = done.times, done.arrival, done.time_parts
+            else:
                 pending = self._communication.join(op, counts[op.name], group, start)
                 while not self._communication.complete(op, coordinates, pending, group):
                     yield op.name
                 end.times, arrival = pending.ends[:, group.at], pending.arrival[group.at]
                 time_parts = pending.time_parts if group.is_all else pending.time_parts.of_ranks(group.ranks)
                 self._communication.discard(op, counts[op.name], pending)
-            else:
-                end.times, time_parts = self._compute(op, coordinates, group, start)
             lane_ends.append(end)
             self._record_begin(group, start[TYPICAL])
             typical = ready, start[TYPICAL], arrival, end.times[TYPICAL] if end.message is None else arrival
@@ -197,6 +199,8 @@ class BoundsWalk:
             while not end_awaited.is_final():
                 yield end_awaited.name
         self._report(position)
+        for lane_ends in ended.values():
+            self.ends[:, group.at] = np.maximum(self.ends[:, group.at], lane_ends[-1].times)
 
     def _report(self, position: _WalkPosition) -> None:
         """Adds instances whose end is known to the totals, in program order."""
@@ -210,7 +214,6 @@ class BoundsWalk:
             for period in position.periods:
                 period.note(end.times)
             self._tally.note(instance, group.number)
-            self.ends[:, group.at] = np.maximum(self.ends[:, group.at], end.times)
 
     def _program_ops(
         self, program: Program, coordinates: Coordinates, position: _WalkPosition
