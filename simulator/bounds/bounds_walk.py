@@ -173,13 +173,15 @@ class BoundsWalk:
             ready = latest(nothing[TYPICAL], (need.times[TYPICAL] for need in needs))
             start = latest(nothing, (end_awaited.times for end_awaited in awaited))
             start = start + issue if issue else start
-            arrival, time_parts = start[TYPICAL], NO_TIME
+            begin = arrival = start[TYPICAL]
+            time_parts = NO_TIME
             if isinstance(op, Send | Receive):
                 end.message, end.sends = self._communication.post(op, coordinates, group, start), isinstance(op, Send)
             elif not isinstance(op, Communication):
                 end.times, time_parts = self._compute(op, coordinates, group, start)
             elif (done := self._communication.within(op, coordinates, group, start)) is not None:
-                end.times, arrival, time_parts = done.times, done.arrival, done.time_parts
+                end.times, time_parts = done.times, done.time_parts
+                arrival = begin if done.arrival is None else done.arrival
             else:
                 pending = self._communication.join(op, counts[op.name], group, start)
                 while not self._communication.complete(op, coordinates, pending, group):
@@ -188,8 +190,8 @@ class BoundsWalk:
                 time_parts = pending.time_parts if group.is_all else pending.time_parts.of_ranks(group.ranks)
                 self._communication.discard(op, counts[op.name], pending)
             lane_ends.append(end)
-            self._record_begin(group, start[TYPICAL])
-            typical = ready, start[TYPICAL], arrival, end.times[TYPICAL] if end.message is None else arrival
+            self._record_begin(group, begin)
+            typical = ready, begin, arrival, end.times[TYPICAL] if end.message is None else arrival
             position.unreported.append(
                 (end, Instance(op, counts[op.name], group.ranks, *typical, time_parts), end.message)
             )

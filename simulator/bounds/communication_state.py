@@ -92,11 +92,12 @@ class CollectiveEnd:
     Parameters
     ----------
     times : end times [3, ranks] [s]
-    arrival : typical time at which the last member of a rank's group has arrived [ranks] [s]
+    arrival : typical time at which the last member of a rank's group has arrived; None if ranks wait for no other
+        rank [ranks] [s]
     """
 
     times: Floats
-    arrival: Floats
+    arrival: Floats | None
     time_parts: OpTimeParts
 
 
@@ -144,7 +145,7 @@ class CommunicationState:
         if groups.shape[1] == 1:
             self.finished += 1
             durations, time_parts = self._copies_alone(op, coordinates, group)
-            return CollectiveEnd(start + durations, start[TYPICAL], time_parts)
+            return CollectiveEnd(start + durations, None, time_parts)
         if self._nccl is None or not isinstance(op, Collective) or groups.size != len(group.ranks):
             return None
         self.finished += 1
