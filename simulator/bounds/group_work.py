@@ -211,22 +211,22 @@ class ScheduleWork:
         members, stride = self._grid.length(op.axis), self._grid.stride(op.axis)
         ranks = first[:, None] + stride * np.arange(members)
         dependence = replace(self.needs(op), distinct_axes=self.needs(op).distinct_axes | {op.axis})
-        destinations, which = self._kinds(
-            dependence, coordinates, ranks.ravel(), lambda at: _one_step(self._traffic(op, at))
-        )
-        to, size = np.array(destinations, dtype=np.float64)[which].T
-        copied, kind = self._kinds(
-            dependence, coordinates, ranks.ravel(), lambda at: self._local_copies(op, at, self._traffic(op, at)).before
-        )
+        shifts, which = self._kinds(dependence, coordinates, ranks.ravel(), lambda at: self._shift_of(op, at))
+        to, size, copied = np.array(shifts, dtype=np.float64)[which].T
         flat = np.arange(ranks.size)
         moving = np.flatnonzero((to >= 0) & (size > 0))
         receiver = moving // members * members + to[moving].astype(np.int64)
         zero = np.zeros(len(moving), dtype=np.int64)
         move = GroupMove(moving, receiver, zero, zero + 1, np.zeros(len(moving), dtype=np.bool_))
         zeros = np.zeros(ranks.shape)
-        before = np.array(copied, dtype=np.float64)[kind].reshape(ranks.shape)
         edges = np.stack([np.zeros(ranks.size), size], axis=1)
+        before = copied.reshape(ranks.shape)
         return [GroupWork(ranks, (GroupStage(1, (move,)),), edges, flat, before, zeros, flat=True, alone=to < 0)]
+
+    def _shift_of(self, op: Shift, coordinates: Coordinates) -> tuple[float, float, int]:
+        """The coordinate to which a rank shifts its block, the bytes that it sends, and the bytes that it copies."""
+        sent = self._traffic(op, coordinates)
+        return *_one_step(sent), self._local_copies(op, coordinates, sent).before
 
     def of_messages(self, op: Send, coordinates: Coordinates, ranks: Ints) -> GroupWork:
         """The messages of ranks that send to one coordinate of the op's axis, as groups of two members."""
