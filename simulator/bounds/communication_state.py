@@ -326,9 +326,7 @@ class CommunicationState:
         if key not in self._copy_costs:
             overhead, local = self._op_costs.overhead(alone=True), self._cost_model.local
             seconds, extrapolated = self._op_costs.alone(op, coordinates, group.ranks)
-            slow = np.stack(
-                [np.ones(len(group.ranks)), 1 / local.moving[group.ranks], 1 / local.least[group.ranks]]
-            )
+            slow = np.stack([np.ones(len(group.ranks)), 1 / local.moving[group.ranks], 1 / local.least[group.ranks]])
             if extrapolated:
                 self._extrapolated.add(op.name)
             time_parts = OpTimeParts.of(len(group.ranks))
