@@ -84,13 +84,16 @@ class ScheduleWork:
         self._schedule, self._choices, self._grid = schedule, choices, schedule.grid
         self._op_plans = OpPlans(schedule, choices)
         self.needs = schedule.cached(OpDependences).of
+        self._loops: dict[int, tuple[Op, list[str]]] = {}  # with the op, so that its id stays unique
         self._stages: dict[Key, tuple[GroupStage, ...]] = {}
         ranks = np.arange(self._grid.size)
         self.coordinates = {axis: ranks // self._grid.stride(axis) % self._grid.length(axis) for axis in AXES}
 
     def key(self, op: Op, coordinates: Coordinates) -> Key:
         """A key that is equal for loop indices at which an op does the same."""
-        return (id(op), *(coordinates.indices.get(loop) for loop in sorted(self.needs(op).loops)))
+        if id(op) not in self._loops:
+            self._loops[id(op)] = op, sorted(self.needs(op).loops)
+        return (id(op), *map(coordinates.indices.get, self._loops[id(op)][1]))
 
     def local_sizes(self, op: Compute, coordinates: Coordinates, ranks: Ints) -> tuple[list[Any], Ints]:
         """The sizes of local work that occur, and the index of each rank's size among them."""
