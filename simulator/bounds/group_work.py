@@ -29,6 +29,10 @@ from quadrille.topologies.network import Floats
 Key = tuple[Any, ...]
 PIPELINED = ("pipelined", "double_binary_tree", "hierarchical")
 """Algorithms in which members send at different times, as in a pipeline."""
+CACHED_NUMBERS = 1 << 24
+"""Largest count of numbers in the cache of shifts: 128 MiB."""
+NUMBERS_PER_MEMBER = 12
+"""Approximate count of numbers that a cached shift takes for each member of its groups."""
 ROUNDING = 1e-9
 """Relative difference up to which sizes of pieces count as equal."""
 
@@ -86,6 +90,8 @@ class ScheduleWork:
         self.needs = schedule.cached(OpDependences).of
         self._loops: dict[int, tuple[Op, list[str]]] = {}  # with the op, so that its id stays unique
         self._stages: dict[Key, tuple[GroupStage, ...]] = {}
+        self._shift_works: dict[Key, list[GroupWork]] = {}
+        self._shift_room = CACHED_NUMBERS
         ranks = np.arange(self._grid.size)
         self.coordinates = {axis: ranks // self._grid.stride(axis) % self._grid.length(axis) for axis in AXES}
 
@@ -114,7 +120,7 @@ class ScheduleWork:
         first : the first rank of each group
         """
         if isinstance(op, Shift):
-            return self._shift_work(op, coordinates, first)
+            return self._cached_shift_work(op, coordinates, first)
         assert isinstance(op, Collective)
         members, stride = self._grid.length(op.axis), self._grid.stride(op.axis)
         ranks = first[:, None] + stride * np.arange(members)
@@ -208,6 +214,17 @@ class ScheduleWork:
         if key not in self._stages:
             self._stages[key] = group_stages(sent.lowered)
         return self._stages[key]
+
+    def _cached_shift_work(self, op: Shift, coordinates: Coordinates, first: Ints) -> list[GroupWork]:
+        """The work of a shift, cached as long as there is room."""
+        key = self.key(op, coordinates), first.tobytes()
+        if key not in self._shift_works:
+            work = self._shift_work(op, coordinates, first)
+            if self._shift_room <= 0:
+                return work
+            self._shift_room -= NUMBERS_PER_MEMBER * work[0].ranks.size
+            self._shift_works[key] = work
+        return self._shift_works[key]
 
     def _shift_work(self, op: Shift, coordinates: Coordinates, first: Ints) -> list[GroupWork]:
         """Groups whose members shift a block, each group by its own distance."""

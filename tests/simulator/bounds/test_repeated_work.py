@@ -60,8 +60,8 @@ def test_a_shift_of_even_blocks_is_analysed_once_for_all_iterations(monkeypatch)
         return lambda: simulate(schedule, find_machine("frontier"), granularity="collective")
 
     even, uneven = (calls(monkeypatch, group_work, "traffic", predict(size)) for size in (64, 65))
-    analyses_of_a_skew = 2 * 8 * 8
-    assert even < 3 * analyses_of_a_skew < uneven / 2
+    analyses_of_a_skew = 8 * 8
+    assert even < 3 * analyses_of_a_skew < uneven / 4
 
 
 @pytest.mark.parametrize(("size", "loops"), [(12, False), (13, True)])
