@@ -167,8 +167,10 @@ def _own_work(inputs: WalkInputs) -> dict[str, Floats]:
     seen = set()
     for group in rank_groups(schedule):
         for op, coordinates in inputs.loops.walk(schedule.program(group.coordinates), group.coordinates):
+            if not isinstance(op, Communication) or op.name not in overlapping:
+                continue
             key = group.number, schedule_work.key(op, coordinates)
-            if not isinstance(op, Communication) or op.name not in overlapping or key in seen:
+            if key in seen:
                 continue
             seen.add(key)
             most = most_by_op.setdefault(op.name, np.zeros(schedule.grid.size))
