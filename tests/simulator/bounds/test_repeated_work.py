@@ -7,6 +7,7 @@ import pytest
 from quadrille.algorithms.analysis.coordinate_dependence import dependence
 from quadrille.algorithms.analysis.dependencies import Dependencies
 from quadrille.algorithms.collectives.collective_choices import parse_choices
+from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
@@ -108,3 +109,10 @@ def test_overlaps_are_those_of_the_transitive_closure_of_dependencies(overlaps):
     start = schedule.coordinates(0)
     result = concurrency_of(schedule, [start]).overlaps
     assert {name: dict(counts) for name, counts in result.items() if counts} == concurrent_instances(schedule, start)
+
+
+def test_a_walk_of_too_many_ops_is_refused_before_it_begins():
+    problem = Gpt(64, 32, 4, 16, 256, 32, steps=10_000, micro_batch=2)
+    schedule = gpt_schedule(problem, Grid(pipeline=2, data=2), Scheme4D())
+    with pytest.raises(InputError, match=r"at most 5000000 are accepted: fewer steps, microbatches or layers"):
+        simulate(schedule, find_machine("perlmutter"), granularity="collective")
