@@ -27,7 +27,7 @@ from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.simulator.bounds.bounds_support import unsupported_reason
 from quadrille.simulator.gc_paused import gc_paused
-from quadrille.simulator.loops.period_detector import BudgetExceeded, PeriodDetector, iteration_count
+from quadrille.simulator.loops.period_detector import PeriodDetector, iteration_count
 from quadrille.simulator.loops.skipped_iterations import (
     Iteration,
     IterationRange,
@@ -45,6 +45,7 @@ from quadrille.simulator.ranks.simulated_ranks import SimulatedRanks, choose_ran
 from quadrille.simulator.ranks.time_breakdown import OpInstance
 from quadrille.simulator.symmetry.signatures import LoopPosition
 from quadrille.simulator.uncertainty import message_margins, uncertainty
+from quadrille.simulator.work_budget import BudgetExceeded, WorkBudget
 from quadrille.topologies.machines.machine import Machine
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ class Limits:
     Parameters
     ----------
     long_seconds : longest expected wall time of an exact simulation that `auto` starts [s]
-    wall_seconds : wall time after which `auto` gives up an exact simulation, if bounds are supported [s]
+    wall_seconds : wall time after which `auto` gives up an exact simulation, if bounds are supported, see `WorkBudget`
+        [s]
     expanded_spans : largest number of spans of a timeline that contains every rank and iteration; at 20 us a span,
         more would take longer than the simulation
     """
@@ -298,7 +300,8 @@ class Simulator:
     def _run_exact(self) -> Prediction:
         """Simulate exactly; a range that turned out not to be periodic is simulated completely in another attempt."""
         whole: set[Iteration] = set()
-        most = self.limits.wall_seconds if self._requested == "auto" and self._bounds_supported else inf
+        is_limited = self._requested == "auto" and self._bounds_supported
+        budget = WorkBudget(self.limits.wall_seconds if is_limited else inf)
         long = self.expected_wall_seconds > COMPILED_FROM_SECONDS
         while True:
             detector = self._detector(whole)
@@ -308,10 +311,9 @@ class Simulator:
                 local=self._shortcuts.local,
                 memory=self._shortcuts.memory,
                 long=long,
-                most_wall_seconds=most,
+                budget=budget,
             )
             lanes.run()
-            most -= lanes.wall_seconds
             timeline = self._ranks.timeline(lanes.spans)
             windows, without_period = self._period_windows(detector, timeline, lanes)
             if not without_period:

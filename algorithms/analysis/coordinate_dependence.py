@@ -117,9 +117,11 @@ def _add_part(part: Part, schedule: Schedule, result: Dependence) -> set[int]:
         edges = part.panel.edges(schedule.grid, schedule.sizes[part.dimension])
         return {after - before for before, after in pairwise(edges)}
     sizes = {schedule.sizes[part.dimension]}
+    lengths_differ = False
     for axis in part.axes:
+        lengths_differ = any(len(set(_parts(size, schedule.grid.length(axis)))) > 1 for size in sizes)
         sizes = _cut(sizes, axis, schedule.grid, result)
-    if part.rotated_by:
+    if part.rotated_by and lengths_differ:
         result.distinct_axes.add(part.axes[-1])
         for name in part.rotated_by:
             _add_variable(name, result)

@@ -109,10 +109,10 @@ class Architecture:
 
 
 LARGEST_SIZE = 10**12
-MOST = {"layers": 10_000} | dict.fromkeys(
-    ("hidden", "heads", "sequence", "vocabulary", "batch", "steps", "inner"), LARGEST_SIZE
+MOST = {"layers": 10_000, "steps": 10_000} | dict.fromkeys(
+    ("hidden", "heads", "sequence", "vocabulary", "batch", "inner"), LARGEST_SIZE
 )
-"""Largest accepted sizes of a model and its training step; the schedule of a step grows with the layers."""
+"""Largest accepted sizes of a model and its training steps; the work of a prediction grows with layers and steps."""
 PLAIN = Architecture()
 LLAMA = Architecture(gated=True, norm="rms", biases=False, positions="rotary", shared_table=False)
 ARCHITECTURES = {"gpt": PLAIN, "llama": LLAMA}

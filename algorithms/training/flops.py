@@ -63,7 +63,7 @@ def step_flops(
 
     >>> shape = ModelShape("toy", layers=2, hidden=8, heads=2, sequence=4, vocabulary=16)
     >>> step_flops(shape, 3, "unfused", recompute="full")
-    StepFlops(model=119808, hardware=156672)
+    StepFlops(model=124416, hardware=162816)
     """
     squares = causal_flops(shape, batch)
     again = {"none": 0, "selective": squares if attention == "unfused" else 0, "full": layer_flops(shape, batch)}

@@ -19,6 +19,7 @@ from quadrille.algorithms.schedule.program import PipelineSchedule, Program
 from quadrille.algorithms.schedule.schedule import Schedule, declare
 from quadrille.algorithms.schedule.tensors import DType, Tensor
 from quadrille.algorithms.training.adam import STEP, Adam, optimizer_tensors
+from quadrille.algorithms.training.architecture import check_sizes
 from quadrille.algorithms.training.layers import LOSS, Layer
 from quadrille.algorithms.training.microbatches import Microbatches, microbatches
 from quadrille.algorithms.training.mlp_step import MlpStep
@@ -70,6 +71,7 @@ class Mlp:
         for name in ("rows", "steps"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} {getattr(self, name)}: a whole number from 1 is accepted")
+        check_sizes(self)
         if self.dtype not in get_args(DType):
             raise InputError(f"dtype {self.dtype!r}: accepted are {', '.join(get_args(DType))}")
         ParameterSharding(self.zero, self.precision)

@@ -29,12 +29,13 @@ import numpy as np
 from quadrille.algorithms.analysis.dependencies import Dependencies
 from quadrille.algorithms.analysis.equality_labels import compact, stored_numbers
 from quadrille.algorithms.errors import Deadlock
-from quadrille.algorithms.schedule.ops import Communication, Compute, Op, Receive, Send, lane
+from quadrille.algorithms.schedule.ops import Communication, CommunicationOp, Compute, Op, Receive, Send, lane
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.simulator.bounds.channels import TYPICAL
 from quadrille.simulator.bounds.communication_state import (
+    CollectiveEnd,
     CommunicationState,
     OpEnd,
     PendingMessage,
@@ -173,21 +174,19 @@ class BoundsWalk:
             ready = latest(nothing[TYPICAL], (need.times[TYPICAL] for need in needs))
             start = latest(nothing, (end_awaited.times for end_awaited in awaited))
             start = start + issue if issue else start
-            arrival, time_parts = start[TYPICAL], NO_TIME
+            begin = arrival = start[TYPICAL]
+            time_parts = NO_TIME
             if isinstance(op, Send | Receive):
                 end.message, end.sends = self._communication.post(op, coordinates, group, start), isinstance(op, Send)
-            elif isinstance(op, Communication):
-                pending = self._communication.join(op, counts[op.name], group, start)
-                while not self._communication.complete(op, coordinates, pending, group):
-                    yield op.name
-                end.times, arrival = pending.ends[:, group.at], pending.arrival[group.at]
-                time_parts = pending.time_parts if group.is_all else pending.time_parts.of_ranks(group.ranks)
-                self._communication.discard(op, counts[op.name], pending)
-            else:
+            elif not isinstance(op, Communication):
                 end.times, time_parts = self._compute(op, coordinates, group, start)
+            else:
+                done = yield from self._collective(op, coordinates, counts[op.name], group, start)
+                end.times, time_parts = done.times, done.time_parts
+                arrival = begin if done.arrival is None else done.arrival
             lane_ends.append(end)
-            self._record_begin(group, start[TYPICAL])
-            typical = ready, start[TYPICAL], arrival, end.times[TYPICAL] if end.message is None else arrival
+            self._record_begin(group, begin)
+            typical = ready, begin, arrival, end.times[TYPICAL] if end.message is None else arrival
             position.unreported.append(
                 (end, Instance(op, counts[op.name], group.ranks, *typical, time_parts), end.message)
             )
@@ -197,6 +196,28 @@ class BoundsWalk:
             while not end_awaited.is_final():
                 yield end_awaited.name
         self._report(position)
+        for lane_ends in ended.values():
+            self.ends[:, group.at] = np.maximum(self.ends[:, group.at], lane_ends[-1].times)
+
+    def _collective(
+        self, op: CommunicationOp, coordinates: Coordinates, index: int, group: RankGroup, start: Floats
+    ) -> Generator[str, None, CollectiveEnd]:
+        """Executes a collective on the ranks of a program; yields its name while it waits for ranks of other programs.
+
+        Parameters
+        ----------
+        index : index of the instance among those of the op
+        start : arrival of the ranks [3, ranks] [s]
+        """
+        done = self._communication.within(op, coordinates, group, start)
+        if done is not None:
+            return done
+        pending = self._communication.join(op, index, group, start)
+        while not self._communication.complete(op, coordinates, pending, group):
+            yield op.name
+        time_parts = pending.time_parts if group.is_all else pending.time_parts.of_ranks(group.ranks)
+        self._communication.discard(op, index, pending)
+        return CollectiveEnd(pending.ends[:, group.at], pending.arrival[group.at], time_parts)
 
     def _report(self, position: _WalkPosition) -> None:
         """Adds instances whose end is known to the totals, in program order."""
@@ -210,7 +231,6 @@ class BoundsWalk:
             for period in position.periods:
                 period.note(end.times)
             self._tally.note(instance, group.number)
-            self.ends[:, group.at] = np.maximum(self.ends[:, group.at], end.times)
 
     def _program_ops(
         self, program: Program, coordinates: Coordinates, position: _WalkPosition

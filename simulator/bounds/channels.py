@@ -90,12 +90,12 @@ def list_channels(
     for ranks, first_rank in programs:
         start = schedule.coordinates(first_rank)
         for op, coordinates in walked(schedule.program(start), start):
+            if not isinstance(op, Communication) or grid.length(op.axis) == 1:
+                continue
             key = first_rank, schedule_work.key(op, coordinates)
-            if not isinstance(op, Communication) or grid.length(op.axis) == 1 or key in seen:
+            if isinstance(op, Receive) or key in seen:  # a message is listed where it is sent
                 continue
             seen.add(key)
-            if isinstance(op, Receive):  # listed where it is sent
-                continue
             stride = grid.stride(op.axis)
             first = sorted_distinct(ranks - ranks // stride % grid.length(op.axis) * stride)
             parts = (

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.analysis.equality_labels import Ints, sorted_distinct
+from quadrille.algorithms.analysis.equality_labels import Ints, compact, sorted_distinct
 from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import Collective, CommunicationOp, Op, Receive, Send, message_lane
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.simulator.bounds.channels import TYPICAL
+from quadrille.simulator.bounds.group_work import Key
 from quadrille.simulator.bounds.message_times import end_times
 from quadrille.simulator.bounds.nccl_times import NcclTimes
 from quadrille.simulator.bounds.op_instances import ROWS, ChannelTotals, OpTimeParts
@@ -59,6 +60,47 @@ class PendingMessage:
     ready: PreparedOp | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _NcclCost:
+    """The cost of a collective by NCCL's model.
+
+    Parameters
+    ----------
+    seconds : time from the begin of a group to the end of each member [groups, members] [s]
+    link_bytes : bytes over each link [links]
+    """
+
+    seconds: Floats
+    link_bytes: Floats
+    time_parts: OpTimeParts
+    label: str
+    _of_groups: dict[int, OpTimeParts] = field(default_factory=dict)
+
+    def of_group(self, group: RankGroup) -> OpTimeParts:
+        """The breakdown of the time of the ranks of a program, computed once."""
+        if group.is_all:
+            return self.time_parts
+        if group.number not in self._of_groups:
+            self._of_groups[group.number] = self.time_parts.of_ranks(group.ranks)
+        return self._of_groups[group.number]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CollectiveEnd:
+    """The times of one instance of a collective on the ranks of a program.
+
+    Parameters
+    ----------
+    times : end times [3, ranks] [s]
+    arrival : typical time at which the last member of a rank's group has arrived; None if ranks wait for no other
+        rank [ranks] [s]
+    """
+
+    times: Floats
+    arrival: Floats | None
+    time_parts: OpTimeParts
+
+
 class CommunicationState:
     """All communication of a walk.
 
@@ -78,12 +120,36 @@ class CommunicationState:
         self._messages: dict[tuple[str, int, int, int], PendingMessage] = {}
         self._posted: Counter[tuple[str, int, int, bool]] = Counter()
         self._groups: dict[tuple[int, Axis], Ints] = {}
+        self._nccl_costs: dict[Key, _NcclCost] = {}
+        self._copy_costs: dict[Key, tuple[Floats, OpTimeParts]] = {}
+        self._indices: dict[tuple[int, Axis], Ints] = {}
         self._program_of = np.zeros(inputs.schedule.grid.size, dtype=np.int64)
         for group in rank_groups:
             self._program_of[group.at] = group.number
         self.finished = 0
         channels = inputs.cost_model.channels
         self.carried = ChannelTotals.none(len(channels.keys), len(channels.capacities))
+
+    def within(
+        self, op: CommunicationOp, coordinates: Coordinates, group: RankGroup, start: Floats
+    ) -> CollectiveEnd | None:
+        """Executes an op whose cost is the same whenever it runs and whose groups hold no ranks of other programs.
+
+        Returns None for any other op; see `join`.
+
+        Parameters
+        ----------
+        start : arrival of the ranks [3, ranks] [s]
+        """
+        groups = self._groups_of(op.axis, group)
+        if groups.shape[1] == 1:
+            self.finished += 1
+            durations, time_parts = self._copies_alone(op, coordinates, group)
+            return CollectiveEnd(start + durations, None, time_parts)
+        if self._nccl is None or not isinstance(op, Collective) or groups.size != len(group.ranks):
+            return None
+        self.finished += 1
+        return self._nccl_within(self._nccl, op, coordinates, group, start)
 
     def join(self, op: CommunicationOp, index: int, group: RankGroup, start: Floats) -> PendingCollective:
         """The pending instance of an op, with the arrival of these ranks recorded.
@@ -146,9 +212,7 @@ class CommunicationState:
         pending.done[ranks] = True
         latest = pending.times[TYPICAL][groups].max(axis=1)
         pending.arrival[ranks] = np.repeat(latest, groups.shape[1])
-        if groups.shape[1] == 1:
-            time_parts = self._copy_alone(op, coordinates, pending, ranks)
-        elif self._nccl is not None and isinstance(op, Collective):
+        if self._nccl is not None and isinstance(op, Collective):
             time_parts = self._by_nccl(self._nccl, op, coordinates, pending, groups)
         else:
             time_parts = self._by_steps(op, coordinates, pending, groups[:, 0])
@@ -210,32 +274,65 @@ class CommunicationState:
         self, nccl: NcclTimes, op: Collective, coordinates: Coordinates, pending: PendingCollective, groups: Ints
     ) -> OpTimeParts:
         """Executes the op by NCCL's model, in which groups begin when their last member has arrived."""
-        size = self._schedule_work.buffer_bytes(op, coordinates, groups[:, 0])
-        seconds = nccl.seconds(op, coordinates, groups, size)
-        delay = nccl.delay(op.name, self._overlaps.get(op.name, {}))
+        cost = self._nccl_cost(nccl, op, coordinates, groups, len(pending.done))
         begin = pending.times[:, groups].max(axis=2, keepdims=True)
-        high = self._op_costs.slowdown(op) * (seconds + delay)
-        pending.ends[:, groups] = begin + np.stack([seconds, seconds, high])
-        self.carried.links += nccl.link_bytes(op, coordinates, groups, size)
-        self.carried.messages += groups.size
-        time_parts = OpTimeParts.of(len(pending.done))
-        time_parts.bandwidth[groups] = seconds
-        return time_parts
+        pending.ends[:, groups] = begin + self._nccl_seconds(nccl, op, cost)
+        return cost.time_parts
 
-    def _copy_alone(
-        self, op: CommunicationOp, coordinates: Coordinates, pending: PendingCollective, ranks: Ints
-    ) -> OpTimeParts:
-        """Executes the op on ranks that are alone in their group: a copy."""
-        overhead = self._op_costs.overhead(alone=True)
-        seconds, extrapolated = self._op_costs.alone(op, coordinates, ranks)
-        local = self._cost_model.local
-        slow = np.stack([np.ones(len(ranks)), 1 / local.moving[ranks], 1 / local.least[ranks]])
-        pending.ends[:, ranks] = pending.times[:, ranks] + overhead + seconds * slow
-        if extrapolated:
-            self._extrapolated.add(op.name)
-        time_parts = OpTimeParts.of(len(pending.done))
-        time_parts.overhead[ranks], time_parts.compute[ranks] = overhead, seconds
-        return time_parts
+    def _nccl_within(
+        self, nccl: NcclTimes, op: Collective, coordinates: Coordinates, group: RankGroup, start: Floats
+    ) -> CollectiveEnd:
+        """Executes the op by NCCL's model on groups that hold no ranks of other programs."""
+        groups = self._groups_of(op.axis, group)
+        cost = self._nccl_cost(nccl, op, coordinates, groups, self._schedule.grid.size)
+        position = group.number, op.axis
+        if position not in self._indices:
+            self._indices[position] = np.searchsorted(group.ranks, groups)
+        indices = self._indices[position]
+        begin = start[:, indices].max(axis=2, keepdims=True)
+        times, arrival = np.empty_like(start), np.empty(start.shape[1])
+        times[:, indices] = begin + self._nccl_seconds(nccl, op, cost)
+        arrival[indices] = begin[TYPICAL]
+        return CollectiveEnd(times, arrival, cost.of_group(group))
+
+    def _nccl_seconds(self, nccl: NcclTimes, op: Collective, cost: "_NcclCost") -> Floats:
+        """Seconds of the op in each row for each member [3, groups, members]; its traffic is added to the totals."""
+        delay = nccl.delay(op.name, self._overlaps.get(op.name, {}))
+        self.carried.links += cost.link_bytes
+        self.carried.messages += cost.seconds.size
+        return np.stack([cost.seconds, cost.seconds, self._op_costs.slowdown(op) * (cost.seconds + delay)])
+
+    def _nccl_cost(
+        self, nccl: NcclTimes, op: Collective, coordinates: Coordinates, groups: Ints, ranks: int
+    ) -> "_NcclCost":
+        """The cost of an op on these groups by NCCL's model, cached by what the op does."""
+        key = self._schedule_work.key(op, coordinates), groups[:, 0].tobytes()
+        if key not in self._nccl_costs:
+            size = self._schedule_work.buffer_bytes(op, coordinates, groups[:, 0])
+            seconds = nccl.seconds(op, coordinates, groups, size)
+            time_parts = OpTimeParts.of(ranks)
+            time_parts.bandwidth[groups] = seconds
+            link_bytes = nccl.link_bytes(op, coordinates, groups, size)
+            self._nccl_costs[key] = _NcclCost(seconds, link_bytes, time_parts.thin(), nccl.labels[op.name])
+        cost = self._nccl_costs[key]
+        nccl.labels[op.name] = cost.label
+        return cost
+
+    def _copies_alone(
+        self, op: CommunicationOp, coordinates: Coordinates, group: RankGroup
+    ) -> tuple[Floats, OpTimeParts]:
+        """Seconds of an op on ranks that are alone in their groups [3, ranks]: a copy; and their breakdown."""
+        key = group.number, self._schedule_work.key(op, coordinates)
+        if key not in self._copy_costs:
+            overhead, local = self._op_costs.overhead(alone=True), self._cost_model.local
+            seconds, extrapolated = self._op_costs.alone(op, coordinates, group.ranks)
+            slow = np.stack([np.ones(len(group.ranks)), 1 / local.moving[group.ranks], 1 / local.least[group.ranks]])
+            if extrapolated:
+                self._extrapolated.add(op.name)
+            time_parts = OpTimeParts.of(len(group.ranks))
+            time_parts.overhead[:], time_parts.compute[:] = overhead, seconds
+            self._copy_costs[key] = compact(overhead + seconds * slow), time_parts.thin()
+        return self._copy_costs[key]
 
 
 @dataclass(slots=True, eq=False)

@@ -86,6 +86,18 @@ def concurrency_of(
     return Concurrency(lanes, sets, {name: dict(counts) for name, counts in seen.overlaps.items()})
 
 
+def _merge(clock: dict[str, int], need: _Entry) -> None:
+    """Raises a vector clock to that of an instance that has ended, and to the instance itself.
+
+    The clock of an instance covers all earlier instances of its lane, so an instance that the clock already covers
+    need not be merged.
+    """
+    clock[need.lane] = need.index
+    for name, index in need.clock.items():
+        if index > clock.get(name, -1):
+            clock[name] = index
+
+
 def _visit(schedule: Schedule, start: Coordinates, seen: _Overlaps, walked: ProgramWalk) -> None:
     """Adds the overlaps that the program of one rank allows."""
     dependencies: Dependencies[_Entry] = Dependencies(schedule)
@@ -96,12 +108,14 @@ def _visit(schedule: Schedule, start: Coordinates, seen: _Overlaps, walked: Prog
         own = lane(op)
         entry = _Entry(own, len(on_lane[own]), {})
         needs = dependencies.enter(op, coordinates, entry)
-        for need in (*needs, *([last[own]] if own in last else [])):
-            entry.clock[need.lane] = max(need.index, entry.clock.get(need.lane, -1))
-            for name, index in need.clock.items():
-                entry.clock[name] = max(index, entry.clock.get(name, -1))
+        if own in last:
+            entry.clock = {**last[own].clock, own: last[own].index}
+        for need in needs:
+            if need.index > entry.clock.get(need.lane, -1):
+                _merge(entry.clock, need)
         for other_lane, names in on_lane.items():
-            for index in range(entry.clock.get(other_lane, -1) + 1, len(names)) if other_lane != own else ():
+            ended = entry.clock.get(other_lane, -1)
+            for index in range(ended + 1, len(names)) if other_lane != own else ():
                 seen.pairs.add(frozenset((own, other_lane)))
                 earlier.setdefault((own, entry.index), Counter())[names[index]] += 1
                 earlier.setdefault((other_lane, index), Counter())[op.name] += 1

@@ -29,6 +29,10 @@ from quadrille.topologies.network import Floats
 Key = tuple[Any, ...]
 PIPELINED = ("pipelined", "double_binary_tree", "hierarchical")
 """Algorithms in which members send at different times, as in a pipeline."""
+CACHED_NUMBERS = 1 << 24
+"""Largest count of numbers in the cache of shifts: 128 MiB."""
+NUMBERS_PER_MEMBER = 12
+"""Approximate count of numbers that a cached shift takes for each member of its groups."""
 ROUNDING = 1e-9
 """Relative difference up to which sizes of pieces count as equal."""
 
@@ -84,13 +88,18 @@ class ScheduleWork:
         self._schedule, self._choices, self._grid = schedule, choices, schedule.grid
         self._op_plans = OpPlans(schedule, choices)
         self.needs = schedule.cached(OpDependences).of
+        self._loops: dict[int, tuple[Op, list[str]]] = {}  # with the op, so that its id stays unique
         self._stages: dict[Key, tuple[GroupStage, ...]] = {}
+        self._shift_works: dict[Key, list[GroupWork]] = {}
+        self._shift_room = CACHED_NUMBERS
         ranks = np.arange(self._grid.size)
         self.coordinates = {axis: ranks // self._grid.stride(axis) % self._grid.length(axis) for axis in AXES}
 
     def key(self, op: Op, coordinates: Coordinates) -> Key:
         """A key that is equal for loop indices at which an op does the same."""
-        return (id(op), *(coordinates.indices.get(loop) for loop in sorted(self.needs(op).loops)))
+        if id(op) not in self._loops:
+            self._loops[id(op)] = op, sorted(self.needs(op).loops)
+        return (id(op), *map(coordinates.indices.get, self._loops[id(op)][1]))
 
     def local_sizes(self, op: Compute, coordinates: Coordinates, ranks: Ints) -> tuple[list[Any], Ints]:
         """The sizes of local work that occur, and the index of each rank's size among them."""
@@ -111,7 +120,7 @@ class ScheduleWork:
         first : the first rank of each group
         """
         if isinstance(op, Shift):
-            return self._shift_work(op, coordinates, first)
+            return self._cached_shift_work(op, coordinates, first)
         assert isinstance(op, Collective)
         members, stride = self._grid.length(op.axis), self._grid.stride(op.axis)
         ranks = first[:, None] + stride * np.arange(members)
@@ -206,27 +215,38 @@ class ScheduleWork:
             self._stages[key] = group_stages(sent.lowered)
         return self._stages[key]
 
+    def _cached_shift_work(self, op: Shift, coordinates: Coordinates, first: Ints) -> list[GroupWork]:
+        """The work of a shift, cached as long as there is room."""
+        key = self.key(op, coordinates), first.tobytes()
+        if key not in self._shift_works:
+            work = self._shift_work(op, coordinates, first)
+            if self._shift_room <= 0:
+                return work
+            self._shift_room -= NUMBERS_PER_MEMBER * work[0].ranks.size
+            self._shift_works[key] = work
+        return self._shift_works[key]
+
     def _shift_work(self, op: Shift, coordinates: Coordinates, first: Ints) -> list[GroupWork]:
         """Groups whose members shift a block, each group by its own distance."""
         members, stride = self._grid.length(op.axis), self._grid.stride(op.axis)
         ranks = first[:, None] + stride * np.arange(members)
         dependence = replace(self.needs(op), distinct_axes=self.needs(op).distinct_axes | {op.axis})
-        destinations, which = self._kinds(
-            dependence, coordinates, ranks.ravel(), lambda at: _one_step(self._traffic(op, at))
-        )
-        to, size = np.array(destinations, dtype=np.float64)[which].T
-        copied, kind = self._kinds(
-            dependence, coordinates, ranks.ravel(), lambda at: self._local_copies(op, at, self._traffic(op, at)).before
-        )
+        shifts, which = self._kinds(dependence, coordinates, ranks.ravel(), lambda at: self._shift_of(op, at))
+        to, size, copied = np.array(shifts, dtype=np.float64)[which].T
         flat = np.arange(ranks.size)
         moving = np.flatnonzero((to >= 0) & (size > 0))
         receiver = moving // members * members + to[moving].astype(np.int64)
         zero = np.zeros(len(moving), dtype=np.int64)
         move = GroupMove(moving, receiver, zero, zero + 1, np.zeros(len(moving), dtype=np.bool_))
         zeros = np.zeros(ranks.shape)
-        before = np.array(copied, dtype=np.float64)[kind].reshape(ranks.shape)
         edges = np.stack([np.zeros(ranks.size), size], axis=1)
+        before = copied.reshape(ranks.shape)
         return [GroupWork(ranks, (GroupStage(1, (move,)),), edges, flat, before, zeros, flat=True, alone=to < 0)]
+
+    def _shift_of(self, op: Shift, coordinates: Coordinates) -> tuple[float, float, int]:
+        """The coordinate to which a rank shifts its block, the bytes that it sends, and the bytes that it copies."""
+        sent = self._traffic(op, coordinates)
+        return *_one_step(sent), self._local_copies(op, coordinates, sent).before
 
     def of_messages(self, op: Send, coordinates: Coordinates, ranks: Ints) -> GroupWork:
         """The messages of ranks that send to one coordinate of the op's axis, as groups of two members."""

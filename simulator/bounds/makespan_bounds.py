@@ -31,6 +31,7 @@ from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Communication, CommunicationOp, Receive, Send
 from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.bounds.bounds_support import unsupported_reason
 from quadrille.simulator.bounds.bounds_walk import BoundsWalk
@@ -54,6 +55,8 @@ SLOWER = 1.25
 """The least factor by which typical rates are slowed if they exceed what the links can carry."""
 SLOWEST = 1e6
 """The largest factor by which typical rates are slowed."""
+MOST_INSTANCES = 5_000_000
+"""Largest number of op instances, of one rank of each program, that a walk without skipped iterations visits."""
 ROUNDING = 1e-9
 """Relative amount by which the typical makespan may be below the lower bound through rounding."""
 
@@ -103,13 +106,16 @@ def bound_schedule(
 
     Raises
     ------
-    InputError : the schedule or the machine is not supported (see `bounds_support.py`)
+    InputError : the schedule or the machine is not supported (see `bounds_support.py`), or there are too many ops
     """
     reason = unsupported_reason(schedule, placement, choices)
     if reason:
         raise InputError(f"granularity collective: {reason}; accepted is exact")
     groups, work = rank_groups(schedule), ScheduleWork(schedule, choices)
-    loops = LoopPeriods(schedule, work, allowed=fold_time and len(groups) == 1)
+    skips = fold_time and len(groups) == 1
+    if not skips:
+        _check_instances(schedule, [group.coordinates for group in groups])
+    loops = LoopPeriods(schedule, work, allowed=skips)
     channel_list = list_channels(schedule, work, [(group.ranks, int(group.ranks[0])) for group in groups], loops.walk)
     concurrency = concurrency_of(schedule, [group.coordinates for group in groups], loops.walk)
     channels = rate_channels(channel_list, placement, routes_of(machine, placement.net), concurrency)
@@ -128,6 +134,29 @@ def bound_schedule(
     first_walk = _consistent_result(inputs, own_work, partial(NoTotals, schedule.grid.size)).walk
     kept_ranks = {int(np.argmax(first_walk.ends[TYPICAL])), first_walk.first_rank, *wanted}
     return _consistent_result(inputs, own_work, partial(OpTotals, schedule.grid.size, np.array(sorted(kept_ranks))))
+
+
+def _check_instances(schedule: Schedule, programs: Sequence[Coordinates]) -> None:
+    """Raises InputError if a walk of these ranks' programs would visit too many op instances."""
+    count = sum(_instance_count(schedule.program(coordinates), coordinates) for coordinates in programs)
+    if count > MOST_INSTANCES:
+        raise InputError(
+            f"granularity collective: the programs of {len(programs)} pipeline stages have {count} op instances, and "
+            f"at most {MOST_INSTANCES} are accepted: fewer steps, microbatches or layers have fewer"
+        )
+
+
+def _instance_count(program: Program, coordinates: Coordinates) -> int:
+    """Number of op instances of a program; each iteration of a loop counts as its first."""
+    count = 0
+    for entry in program:
+        indices = entry.indices(coordinates) if isinstance(entry, Repeat) else None
+        if indices is None:
+            count += 1
+        elif indices:
+            assert isinstance(entry, Repeat)
+            count += len(indices) * _instance_count(entry.body, coordinates.during(entry.loop, indices[0]))
+    return count
 
 
 def _consistent_result(inputs: WalkInputs, own_work: dict[str, Floats], empty: Callable[[], OpTotals]) -> BoundsResult:
@@ -167,8 +196,10 @@ def _own_work(inputs: WalkInputs) -> dict[str, Floats]:
     seen = set()
     for group in rank_groups(schedule):
         for op, coordinates in inputs.loops.walk(schedule.program(group.coordinates), group.coordinates):
+            if not isinstance(op, Communication) or op.name not in overlapping:
+                continue
             key = group.number, schedule_work.key(op, coordinates)
-            if not isinstance(op, Communication) or op.name not in overlapping or key in seen:
+            if key in seen:
                 continue
             seen.add(key)
             most = most_by_op.setdefault(op.name, np.zeros(schedule.grid.size))

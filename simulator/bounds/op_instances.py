@@ -158,8 +158,18 @@ class Instance:
 
     def detached(self) -> "Instance":
         """A copy with arrays of its own, so that the larger arrays behind its rows can be freed."""
-        return replace(
-            self, ready=self.ready.copy(), start=self.start.copy(), arrival=self.arrival.copy(), end=self.end.copy()
+        start = self.start.copy()
+        return Instance(
+            self.op,
+            self.index,
+            self.ranks,
+            self.ready.copy(),
+            start,
+            start if self.arrival is self.start else self.arrival.copy(),
+            self.end.copy(),
+            self.time_parts,
+            self.iteration_seconds,
+            self.iterations,
         )
 
     def of(self, ranks: Ints) -> "Instance":

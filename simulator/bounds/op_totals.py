@@ -111,6 +111,8 @@ class ExposedTime:
             begin = np.minimum(instance.end, np.maximum(begin, self.last_end))
         self.last_end = instance.end if self.last_end is None else np.maximum(self.last_end, instance.end)
         self.last_number = number
+        if (begin == instance.end).all():
+            return
         exposed_op = ExposedOp(number, instance.op.name, begin, instance.end, instance.end - begin)
         earliest = float(begin.min())
         for _, start, end in reversed(self.compute_ops):
@@ -211,8 +213,11 @@ class OpTotals:
         )
         sums.first = min(sums.first, float(instance.start.min()))
         sums.counts[program] += 1
-        sums.seconds += float(np.maximum(0.0, instance.end - np.maximum(instance.arrival, instance.start)).sum())
-        sums.waiting += float(np.maximum(0.0, np.minimum(instance.arrival, instance.end) - instance.start).sum())
+        if instance.arrival is instance.start:  # no rank waits for another
+            sums.seconds += float((instance.end - instance.start).sum())
+        else:
+            sums.seconds += float(np.maximum(0.0, instance.end - np.maximum(instance.arrival, instance.start)).sum())
+            sums.waiting += float(np.maximum(0.0, np.minimum(instance.arrival, instance.end) - instance.start).sum())
         latency, compute, contention = instance.time_parts.sums
         sums.latency += latency
         sums.compute += compute

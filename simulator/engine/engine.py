@@ -57,6 +57,7 @@ from quadrille.simulator.engine.event_loop import MORE, SOME_ENDED
 from quadrille.simulator.engine.event_queue import HEAP
 from quadrille.simulator.engine.flow_state import NONE, Floats, FlowState, as_arrays
 from quadrille.simulator.engine.kernel_compiler import Kernel, as_column_table, compile_kernels
+from quadrille.simulator.work_budget import WorkBudget
 
 KERNELS = (
     *rates.KERNELS,
@@ -139,6 +140,12 @@ class AwaitedTransfers(NamedTuple):
     to_receive: bool
 
 
+EVENT_WALL_SECONDS = 2.5e-6
+"""Approximate wall time to simulate one event, on two cores of 2026 [s]."""
+CHARGED_EVENTS = 1 << 14
+"""Number of events between two charges to the budget, at most."""
+
+
 class FlowEngine(EngineBuilder):
     """A simulation of flows that share resources, on the clock of `env`.
 
@@ -162,6 +169,7 @@ class FlowEngine(EngineBuilder):
     memory : whether repeated periods are detected and skipped
     long : whether the simulation is known to be long enough for compiled kernels
     plain_events : number of events after which compiled kernels are used; by default the number that saves time
+    budget : the wall time that the simulation may take; by default no limit
     """
 
     def __init__(
@@ -172,11 +180,13 @@ class FlowEngine(EngineBuilder):
         memory: bool = True,
         long: bool = False,
         plain_events: int | None = None,
+        budget: WorkBudget | None = None,
     ) -> None:
         super().__init__()
         self.env = env
         self._local = local
         self._long, self._plain_events = long, plain_events
+        self._budget, self._charged_events = budget or WorkBudget(), 0
         self._state: EngineState = empty_state(detect_periods=memory)
         self._flow_state: FlowState | None = None
         self._compiled: Kernel | None = None  # `advance`, once the simulation is long
@@ -318,6 +328,7 @@ class FlowEngine(EngineBuilder):
         assert self._flow_state is not None
         if self._compiled is None:
             outcome = event_loop.advance(self._state, self._flow_state, now, until, self._last_plain_event())
+            self._charge()
             if outcome != MORE:
                 return outcome
             self._compiled = compile_kernels(KERNELS, ["advance"])["advance"]
@@ -326,7 +337,16 @@ class FlowEngine(EngineBuilder):
         if self._tables is None:
             self._tables = as_column_table(self._state), as_column_table(self._flow_state)
         assert self._compiled is not None
-        return int(self._compiled(*self._tables, now, until, 1 << 62))
+        outcome = MORE
+        while outcome == MORE:
+            outcome = int(self._compiled(*self._tables, now, until, self.events + CHARGED_EVENTS))
+            self._charge()
+        return outcome
+
+    def _charge(self) -> None:
+        """Charge the events since the last charge to the budget."""
+        self._budget.charge((self.events - self._charged_events) * EVENT_WALL_SECONDS)
+        self._charged_events = self.events
 
     def _last_plain_event(self) -> int:
         """Number of events after which compiled kernels are used."""

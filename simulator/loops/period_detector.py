@@ -20,6 +20,7 @@ from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import DrivenPasses, Program, Repeat
 from quadrille.simulator.loops.skipped_iterations import Iteration, IterationRange, SkippedIterations, most_skipped
 from quadrille.simulator.symmetry.signatures import LoopPosition, iteration_prefix, loop_position
+from quadrille.simulator.work_budget import BudgetExceeded
 
 PERIODS = (1, 2, 3, 4, 6, 8, 10, 12)
 """Candidate lengths of a period [iterations]."""
@@ -39,10 +40,6 @@ Times = NDArray[np.float64]
 """Ready, start and end of each op of each rank in each iteration [iterations, ops, 3]."""
 OpTimes = tuple[int, str, int, float, float, float]
 """Rank, op, index, ready, start and end of one op."""
-
-
-class BudgetExceeded(Exception):  # noqa: N818
-    """Raised if the exact simulation would take too long and bounds suffice; the message gives the reason."""
 
 
 @dataclass(slots=True)

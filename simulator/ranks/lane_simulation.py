@@ -9,7 +9,6 @@ lane of a rank is a SimPy process, which runs the ops of the rank's program in o
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import inf
 from typing import TYPE_CHECKING
 
 import simpy
@@ -24,7 +23,7 @@ from quadrille.algorithms.schedule.program import DrivenPasses, PassKind
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.algorithms.timelines.spans import COMPUTE, Span
 from quadrille.simulator.engine.engine import FlowEngine
-from quadrille.simulator.loops.period_detector import BudgetExceeded, PeriodDetector
+from quadrille.simulator.loops.period_detector import PeriodDetector
 from quadrille.simulator.loops.skipped_iterations import Iteration
 from quadrille.simulator.machine.library_collectives import LibraryTimes
 from quadrille.simulator.ranks.local_work import LocalWork
@@ -33,6 +32,7 @@ from quadrille.simulator.ranks.simulated_ranks import SimulatedRanks
 from quadrille.simulator.ranks.tasks import LOOKAHEAD, LaneTask, Process, ProgramFeed
 from quadrille.simulator.ranks.time_breakdown import OpInstance, TimeBreakdown
 from quadrille.simulator.symmetry.signatures import LoopPosition
+from quadrille.simulator.work_budget import WorkBudget
 from quadrille.topologies.machines.machine import Machine
 
 if TYPE_CHECKING:
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 
 OP_WALL_SECONDS = 8e-5
 """Approximate wall time to simulate one op of a rank, on two cores of 2026 [s]."""
-EVENT_WALL_SECONDS = 2.5e-6
-"""Approximate wall time to simulate one event of the engine, on two cores of 2026 [s]."""
-TOO_LONG = "it takes longer to simulate than was expected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,7 @@ class LaneSimulation:
     ----------
     detector : decides which loop iterations are skipped
     local, memory, long, plain_events : options of the engine, see `FlowEngine`
-    most_wall_seconds : wall time after which the simulation is given up, see `wall_seconds` [s]
+    budget : the wall time that the simulation may take; by default no limit
     lookahead : largest number of tasks queued for a lane
     """
 
@@ -84,14 +81,16 @@ class LaneSimulation:
         memory: bool = True,
         long: bool = False,
         plain_events: int | None = None,
-        most_wall_seconds: float = inf,
+        budget: WorkBudget | None = None,
         lookahead: int = LOOKAHEAD,
     ) -> None:
-        self._most_wall_seconds, self._lookahead = most_wall_seconds, lookahead
+        self._budget, self._lookahead = budget or WorkBudget(), lookahead
         self._schedule, self._machine, self._ranks = inputs.schedule, inputs.machine, inputs.ranks
         self._detector = detector
         self._env = simpy.Environment()
-        self.engine = FlowEngine(self._env, local=local, memory=memory, long=long, plain_events=plain_events)
+        self.engine = FlowEngine(
+            self._env, local=local, memory=memory, long=long, plain_events=plain_events, budget=self._budget
+        )
         demands = inputs.ranks.demands(self.engine)
         op_plans = OpPlans(inputs.schedule, inputs.choices)
         local_work = LocalWork(inputs.machine, inputs.schedule.dtype, op_plans, demands, inputs.threads)
@@ -125,11 +124,6 @@ class LaneSimulation:
     def labels(self) -> Mapping[str, str]:
         """Algorithm of each collective that the MPI or NCCL library executes, by op, if it is known."""
         return self._programs.labels
-
-    @property
-    def wall_seconds(self) -> float:
-        """Wall time of the simulation so far, estimated from its ops and events, the same on every machine [s]."""
-        return len(self.spans) * OP_WALL_SECONDS + self.engine.events * EVENT_WALL_SECONDS
 
     def run(self) -> None:
         """Simulate every rank to its end.
@@ -218,8 +212,7 @@ class LaneSimulation:
     def _record(self, rank: int, name: str, task: LaneTask) -> None:
         """Record the span, the time breakdown and the iteration of a finished task."""
         axis = task.op.axis if isinstance(task.op, Communication) else None
-        if self.wall_seconds > self._most_wall_seconds:
-            raise BudgetExceeded(TOO_LONG)
+        self._budget.charge(OP_WALL_SECONDS)
         self.spans.append(Span.of(rank, task.op, name, task.index, axis, task.ready, task.start, task.end))
         instance = (rank, task.op.name, task.index)
         self.breakdowns[instance] = task.breakdown

@@ -147,7 +147,7 @@ def simulate_command(
     >>> words = RankFlags(gpt="tiny", batch="8", gpus="4", collectives="own")
     >>> found = simulate_command(words, MachineFlags(machine="alps"), "z=4", "x,y,z,data")
     >>> found.removeprefix("quadrille simulate --gpt tiny --batch 8 ")
-    '--recompute full --dtype bfloat16 --grid z=4 --order x,y,z,data --gpus 4 --machine alps'
+    '--dtype bfloat16 --collectives own --grid z=4 --order x,y,z,data --gpus 4 --machine alps'
     """
     command = ["quadrille", "simulate", *_steps(flags), *more, "--grid", grid, "--order", order, "--gpus", flags.gpus]
     command += ["--shards", "even"] if even_shards else []

@@ -18,7 +18,7 @@ from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.simulator.loops import period_detector
-from quadrille.simulator.loops.period_detector import SAME, BudgetExceeded, PeriodDetector, iteration_count
+from quadrille.simulator.loops.period_detector import SAME, PeriodDetector, iteration_count
 from quadrille.simulator.loops.restore import period_window
 from quadrille.simulator.loops.skipped_iterations import (
     IterationRange,
@@ -29,6 +29,7 @@ from quadrille.simulator.loops.skipped_iterations import (
     walk_skipping,
 )
 from quadrille.simulator.simulate import Shortcuts, simulate
+from quadrille.simulator.work_budget import BudgetExceeded
 from quadrille.topologies.machines.what_if import with_faults
 from tests.support.predictions import check_same_spans, span_key
 from tests.support.toy_machines import leaf_spine, program_of, star
