@@ -270,6 +270,11 @@ class TrainingExperiment:
                 otherwise = replace(self, problem=replace(self.problem, **{name: default}))  # type: ignore[arg-type]
                 if otherwise.unchecked_schedule() == self.unchecked_schedule():
                     yield f"--{name.replace('_', '-')} {chosen}"
+        if self.grid.pipeline == 1:
+            chosen_order = {name: getattr(self.problem, name) for name in PIPELINE_FLAGS[:2]}
+            for name, value in chosen_order.items():
+                if value != TRAINING_DEFAULTS[name]:
+                    yield f"--{name.replace('_', '-')} {value}"
 
 
 def _has_axis(scheme: Scheme, axis: str) -> bool:

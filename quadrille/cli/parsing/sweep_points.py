@@ -112,8 +112,8 @@ COLLECTIVE_KEYS = ("gpus", *COLLECTIVE_FLAG_KEYS, *MACHINE_KEYS, "fail", "degrad
 def parse_vary(text: str, keys: Sequence[str] = KEYS) -> VariedKey:
     """The key and the values of one `--vary`.
 
-    >>> parse_vary("gpus=64,256"), parse_vary("overlap=none;oar,ors")
-    (VariedKey(key='gpus', values=('64', '256')), VariedKey(key='overlap', values=('none', 'oar,ors')))
+    >>> parse_vary("gpus=64,256"), parse_vary("micro-batch=1,2")
+    (VariedKey(key='gpus', values=('64', '256')), VariedKey(key='micro_batch', values=('1', '2')))
 
     Raises
     ------
@@ -121,6 +121,8 @@ def parse_vary(text: str, keys: Sequence[str] = KEYS) -> VariedKey:
     """
     key, equals, rest = text.partition("=")
     key = key.strip()
+    if key.replace("-", "_") in keys:  # as the flag is typed
+        key = key.replace("-", "_")
     if not equals or not key:
         raise InputError(f"--vary {text}: write KEY=VALUE,VALUE,…, as gpus=64,256,1024")
     if key not in keys and not (key.startswith(SETTING) and key != SETTING):
