@@ -39,8 +39,8 @@ def _marks(schedule: Schedule, coordinates: Coordinates) -> Iterator[tuple[str, 
         around = coordinates.during(driven.loop, 0).during("slot", 0)
         counts = {entry.kind: Counter(_names(entry, around)) for entry in _first_passes(driven)}
         for kind, names in counts.items():
-            others = set[str]().union(*(each for other, each in counts.items() if other != kind))
-            name = min(sorted(names.keys() - others), key=names.__getitem__)
+            of_other_kinds = set[str]().union(*(each for each in counts.values() if each is not names))
+            name = min(sorted(names.keys() - of_other_kinds), key=names.__getitem__)
             yield name, (kind, names[name])
 
 

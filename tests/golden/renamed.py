@@ -28,7 +28,7 @@ REWORDED = {
         "full": {"attention": "fused", "recompute": "full"},
     }
 }
-ADDED = {"inputs.{}"}
+ADDED = {"inputs.{}", "flags.pipeline_schedule", "pass_orders[]"}
 NEW_FLAGS = ("--attention",)
 FLAGS = {
     "--recompute none": "--attention unfused --recompute none",

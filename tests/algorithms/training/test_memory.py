@@ -32,7 +32,7 @@ def kinds_of(problem, begin=None):
         ("bfloat16", 2, 2, 12 / SHARDS),
         ("bfloat16", 3, 2 / SHARDS, 12 / SHARDS),
         ("float32", 0, 4, 8),
-        ("float32", 1, 4, 12 / SHARDS),  # the optimizer's own shard of the weights beside those that products use
+        ("float32", 1, 4, 8 / SHARDS),  # the optimizer's shard of the weights is stored inside the weights
         ("float32", 3, 4 / SHARDS, 8 / SHARDS),
     ],
 )

@@ -13,7 +13,7 @@ from quadrille.algorithms.training.scheme_catalogue import SCHEMES, find_scheme
 from quadrille.cli.parsing.flags import RankFlags
 from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.cli.parsing.ranking import parse_question, parse_space
-from quadrille.experiments.predict.step_parts import StepParts, pipeline_stages, sample_experiment
+from quadrille.experiments.predict.step_parts import StepParts, sample_experiment
 from quadrille.experiments.predict.training_step import simulated_step
 from quadrille.experiments.rank.configuration_evaluator import Evaluator
 from quadrille.experiments.rank.configuration_search import search_configurations
@@ -82,7 +82,7 @@ def test_a_sample_is_of_one_stage_and_has_few_slots():
     asked = question()
     one = replace(asked.training, grid=Grid(pipeline=2, z=2, x=2), problem=replace(asked.problem, micro_batch=1))
     few = sample_experiment(one)
-    assert (few.grid.size, few.problem.layers, pipeline_stages(few).microbatches) == (4, 3, 2)
+    assert (few.grid.size, few.problem.layers, few.stages.microbatches) == (4, 3, 2)
     assert few.problem.micro_batch == 1
     deep = replace(one, problem=replace(one.problem, layers=9))
     beside = replace(deep, execution=replace(deep.execution, overlaps=frozenset({"oag"})))
