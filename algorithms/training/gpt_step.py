@@ -23,6 +23,7 @@ from quadrille.algorithms.training.step_programs import Steps, accumulate_loss, 
 from quadrille.algorithms.training.transformer import LAYER
 from quadrille.algorithms.training.vocabulary import TABLE
 from quadrille.algorithms.training.zero import ParameterSharding, shard_layer
+from quadrille.algorithms.training.zero_bubble import SplitBackward, split_backward, with_split_copies
 
 WRAP_LANE_OFFSET = 2
 """Added to the lane of transfers between the last and the first stage, which only interleaved chunks have."""
@@ -66,6 +67,16 @@ class GptStep:
         self._block = shard_layer(stages.staged(model.block, "batch"), plan)
         self._last = shard_layer(head, plan)
         self._loss = shard_layer(accumulate_loss(loss) if plan.accumulates else loss, plan, table)
+        self._split = self._split_backward() if stages.splits else None
+
+    def _split_backward(self) -> SplitBackward:
+        """The backward pass of a layer in two parts; the embedding and the loss stay whole, in B."""
+        others = (*self._block.forward, *self._ends.forward, *self._ends.backward, *self._head())
+        return split_backward(self._block.backward, ("dX",), others)
+
+    def with_copies(self, tensors: list[Tensor]) -> list[Tensor]:
+        """The tensors, with the copies that passes of weights need."""
+        return with_split_copies(tensors, self._stages, [self._split], layered=True) if self._split else tensors
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -107,8 +118,13 @@ class GptStep:
         return (Repeat(LAYER, self._stages.length(), self._block.forward, first=self._stages.begin),)
 
     def _layers_backward(self) -> Program:
-        body, begin = self._block.backward, self._stages.begin
-        return (Repeat(LAYER, self._stages.length(), body, first=begin, backwards=True),)
+        return self._each_layer_backwards(self._split.inputs if self._split else self._block.backward)
+
+    def _layers_weights(self) -> Program:
+        return self._each_layer_backwards(self._split.weights) if self._split else ()
+
+    def _each_layer_backwards(self, body: Program) -> Program:
+        return (Repeat(LAYER, self._stages.length(), body, first=self._stages.begin, backwards=True),)
 
     def _head(self) -> Program:
         """Normalisation and loss, forward and backward, on the output of the last layer."""
@@ -142,7 +158,7 @@ class GptStep:
             *(_on_some_chunks(_not_on_first_chunk(), self._send_dx(True)) if first and wraps else ()),
             *(() if first else self._send_dx(False)),
         )
-        return self._stages.interleaved(forward, backward)
+        return self._stages.interleaved(forward, backward, self._layers_weights())
 
     def _receive_x(self, wraps: bool) -> Program:
         op = self._receive("X", FORWARD_LANE, -1, wraps)
