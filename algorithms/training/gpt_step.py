@@ -18,6 +18,7 @@ from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.layers import Layer, Parameter
+from quadrille.algorithms.training.normalisation import NORM_VECTORS
 from quadrille.algorithms.training.pipeline import BACKWARD_LANE, CHUNK, FORWARD_LANE, Stages
 from quadrille.algorithms.training.step_programs import Steps, accumulate_loss, on_stages
 from quadrille.algorithms.training.transformer import LAYER
@@ -70,9 +71,15 @@ class GptStep:
         self._split = self._split_backward() if stages.splits else None
 
     def _split_backward(self) -> SplitBackward:
-        """The backward pass of a layer in two parts; the embedding and the loss stay whole, in B."""
+        """The backward pass of a layer in two parts.
+
+        The embedding, the loss and the gradients of normalisations stay in B.  In W, the last two would keep the
+        gradients of logits and of all normalised activations.
+        """
         others = (*self._block.forward, *self._ends.forward, *self._ends.backward, *self._head())
-        return split_backward(self._block.backward, ("dX",), others)
+        parameters = [parameter for parameter in self._block.parameters if parameter.name.split()[-1] in NORM_VECTORS]
+        gradients = ("dX", *(parameter.gradient for parameter in parameters))
+        return split_backward(self._block.backward, gradients, others)
 
     def with_copies(self, tensors: list[Tensor]) -> list[Tensor]:
         """The tensors, with the copies that passes of weights need."""

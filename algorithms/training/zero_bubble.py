@@ -1,7 +1,7 @@
 """Split backward passes of zero-bubble pipelines: the gradients of activations, then those of weights.
 
-    B    ops that lead to the gradient of a stage's input
-    W    the other ops: gradients of weights, biases and normalisations, and their addition to the sum of the step
+    B    ops that lead to the gradient of a stage's input, and recomputation
+    W    the other ops: gradients of weights and biases, and their addition to the sum of the step
 
 W passes run later, when the stage would wait for a message.  So W reads tensors that ops of F and B have overwritten by
 then, unless there are copies:
@@ -14,7 +14,7 @@ Source: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, section 2.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from quadrille.algorithms.errors import InputError
@@ -25,6 +25,7 @@ from quadrille.algorithms.schedule.program import ops as ops_of
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.pipeline import Stages
+from quadrille.algorithms.training.recompute import Fetch
 from quadrille.algorithms.training.transformer import LAYER
 
 
@@ -53,7 +54,7 @@ def split_backward(body: Program, gradients: Collection[str], forward: Program) 
     Parameters
     ----------
     body : backward pass of one layer, or of all layers of a stage
-    gradients : gradients of activations that B computes; ops that lead to them or to messages are in B
+    gradients : gradients that B computes, those of activations among them
     forward : ops outside the body that run between a B pass and its W pass
 
     Raises
@@ -73,6 +74,7 @@ class _Splitter:
     body: Program
     gradients: Collection[str]
     forward: Program
+    from_gradients: set[str] = field(init=False)
     needed: set[str] = field(init=False)
     last_version: Counter[str] = field(init=False)
     version: Counter[str] = field(default_factory=Counter)
@@ -85,17 +87,32 @@ class _Splitter:
     saved: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.needed = _leading_to(self.body, self.gradients)
+        self.from_gradients = _closure(
+            self.gradients, lambda names: (writes(op) for op in ops_of(self.body) if names & {*reads(op)})
+        )
+        self.needed = _closure(
+            self.gradients, lambda names: (reads(op) for op in ops_of(self.body) if self._stays(op, names))
+        )
         parts = [self._of_b(entry) for entry in self.body]
         self.last_version = Counter(name for part in parts for name in _written(part))
         self.carried = _read_first(op for part in parts for op in ops_of(part)) | _written(self.forward)
 
+    def _stays(self, op: Op, needed: set[str]) -> bool:
+        """Whether an op is in B, which writes the needed tensors.
+
+        An op that uses no gradient is recomputation.  But what a gradient of weights fetches from other ranks is in W.
+        """
+        if isinstance(op, Send) or needed & {*writes(op)}:
+            return True
+        recomputes = bool(reads(op)) and not self.from_gradients & {*reads(op)}
+        return recomputes and not isinstance(op, Fetch)
+
     def _of_b(self, entry: Op | Repeat) -> Program:
-        return filter_ops((entry,), lambda op: _stays(op, self.needed))
+        return filter_ops((entry,), lambda op: self._stays(op, self.needed))
 
     def add(self, entry: Op | Repeat) -> None:
         """Adds an entry of the body to B, to W, or its ops to both."""
-        of_b, of_w = self._of_b(entry), filter_ops((entry,), lambda op: not _stays(op, self.needed))
+        of_b, of_w = self._of_b(entry), filter_ops((entry,), lambda op: not self._stays(op, self.needed))
         names = {name: self._name_for_w(name, _written(of_b)) for name in sorted(self._read_by_w(of_w))}
         self.inputs += of_b
         self.version.update(_written(of_b))
@@ -131,18 +148,13 @@ class _Splitter:
         return SplitBackward(tuple(self.inputs), tuple(self.weights), stored, kept, tuple(self.saved.items()))
 
 
-def _leading_to(body: Program, gradients: Collection[str]) -> set[str]:
-    """Tensors from which gradients of activations are computed, and these gradients."""
-    needed, more = set[str](), set(gradients)
+def _closure(names: Collection[str], step: Callable[[set[str]], Iterable[tuple[str, ...]]]) -> set[str]:
+    """The smallest set that has these names and all names of a step from the set."""
+    closed, more = set[str](), set(names)
     while more:
-        needed |= more
-        more = {name for op in ops_of(body) if _stays(op, needed) for name in reads(op)} - needed
-    return needed
-
-
-def _stays(op: Op, needed: set[str]) -> bool:
-    """Whether an op is in B."""
-    return isinstance(op, Send) or bool(needed & {*writes(op)})
+        closed |= more
+        more = {name for following in step(closed) for name in following} - closed
+    return closed
 
 
 def _written(program: Program) -> set[str]:

@@ -15,8 +15,9 @@ from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
+from quadrille.experiments.predict.pipeline_slots import SlotSeconds, stage_ends
 from quadrille.simulator.simulate import Shortcuts, simulate
-from tests.support.toy_machines import star
+from tests.support.toy_machines import PEAK, star
 from tests.support.trainings import bits, check_training, schedule_of, trained, whole_matrices
 
 BIG = Adam(rate=0.03, decay=0.1, clip=0.05)
@@ -29,9 +30,9 @@ def gpt(layers=3, batch=12, **options):
     return Gpt(layers, 6, 3, 3, 11, batch, **(defaults | options))
 
 
-def mlp(rows=24, **options):
+def mlp(rows=24, widths=(7, 11, 5, 13, 3), **options):
     defaults = {"dtype": "float64", "steps": 2, "adam": BIG, "micro_batch": 2, "pipeline_schedule": ZERO_BUBBLE}
-    return Mlp((7, 11, 5, 13, 3), rows, **(defaults | options))
+    return Mlp(widths, rows, **(defaults | options))
 
 
 @pytest.mark.parametrize(("stages", "count"), STAGES_AND_MICROBATCHES)
@@ -135,19 +136,37 @@ def passes_of(program, coordinates):
                 yield from passes_of(entry.body, coordinates.during(entry.loop, index))
 
 
+def bodies_of(role):
+    """Ops of the passes of each kind in the program of a role."""
+    bodies = {kind: [] for kind in "FBW"}
+    for entry in repeats(role.program):
+        if isinstance(entry, Pass):
+            bodies[entry.kind] += ops(entry.body)
+    return bodies
+
+
 @pytest.mark.parametrize("problem", [gpt(), mlp()], ids=["gpt", "mlp"])
 def test_no_w_pass_sends_or_computes_what_a_b_pass_reads(problem):
     schedule = schedule_of(problem, Grid(pipeline=2))
     for role in schedule.roles:
-        bodies = {kind: [] for kind in "FBW"}
-        for entry in repeats(role.program):
-            if isinstance(entry, Pass):
-                bodies[entry.kind] += ops(entry.body)
+        bodies = bodies_of(role)
         assert not any(isinstance(op, Send) for op in bodies["W"])
         products = {op.name for op in bodies["W"] if op.name.endswith("multiply dW")}
         assert products and not products & {op.name for op in bodies["B"]}
         written = {name for op in bodies["W"] for name in writes(op)}
         assert not written & {name for op in bodies["B"] for name in reads(op)}
+
+
+@pytest.mark.parametrize(
+    "options", [{"recompute": "full"}, {"attention": "unfused", "recompute": "selective"}], ids=str
+)
+def test_recomputation_and_gradients_of_normalisations_stay_in_b_passes(options):
+    for role in schedule_of(gpt(**options), Grid(pipeline=3, x=3)).roles:
+        bodies = bodies_of(role)
+        in_b = ("again attention", "norm2 sum dγ dβ", "add dnorm2 γ")
+        assert {op.name for op in bodies["B"]} >= set(in_b)
+        assert not [op.name for op in bodies["W"] if op.name.startswith(("again", "norm", "add dnorm"))]
+        assert {op.name for op in bodies["W"]} >= {"up multiply dW", "up sum db", "up scatter dW", "add dup W"}
 
 
 def stored_elements(order, stage):
@@ -162,6 +181,7 @@ def test_stages_store_as_many_microbatches_as_the_first_and_gradients_of_those_t
         split, whole = (stored_elements(order, stage) for order in (ZERO_BUBBLE, "1f1b"))
         assert split["N1"] == stored_elements("1f1b", 0)["N1"]
         assert split["U"] == whole["U"]
+        assert split["X2"] == whole["X2"]
         assert split["dU"] == whole["dU"] * 2 * (stage + 1)
         assert split["dX saved 0"] == whole["dN1"] * 2 * (stage + 1)
 
@@ -172,6 +192,23 @@ def test_zero_bubbles_shorten_a_step_of_many_microbatches():
         problem = Gpt(4, 64, 4, 16, 128, 32, micro_batch=2, dtype="float32", pipeline_schedule=order)
         seconds[order] = simulate(schedule_of(problem, Grid(pipeline=4)), star(4)).timeline.makespan
     assert seconds[ZERO_BUBBLE] < seconds["1f1b"]
+
+
+@pytest.mark.parametrize("microbatches", [2, 4, 9])
+@pytest.mark.parametrize("order", ["1f1b", ZERO_BUBBLE])
+def test_the_simulated_schedule_takes_as_long_as_the_walk_of_its_slots(order, microbatches):
+    width, rows, stages = 64, 16, 4
+    problem = mlp(rows=rows * microbatches, widths=(width,) * 5, micro_batch=rows, steps=1, pipeline_schedule=order)
+    machine = star(stages, bandwidth=1e30, latency=0.0)
+    simulated = simulate(schedule_of(problem, Grid(pipeline=stages)), machine).timeline.makespan
+    product = 2 * rows * width**2 / PEAK
+    inputs = [0.0, product, product, product]  # the first layer computes no gradient of its input
+    weights = [product] * stages
+    times = SlotSeconds(weights, inputs, weights=weights)
+    if order == "1f1b":
+        times = SlotSeconds(weights, [product + seconds for seconds in inputs])
+    ends = stage_ends(Stages(stages, stages, microbatches, schedule=order), times)
+    assert simulated == pytest.approx(max(ends), rel=1e-9)
 
 
 @pytest.mark.parametrize("grid", [Grid(pipeline=3, y=2), Grid(pipeline=2, z=2, x=2, data=2)], ids=str)
