@@ -6,7 +6,7 @@ from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.schedule.ops import Send, reads, writes
+from quadrille.algorithms.schedule.ops import Pointwise, Send, reads, writes
 from quadrille.algorithms.schedule.pass_rules import pass_order
 from quadrille.algorithms.schedule.program import Pass, Repeat, ops, repeats
 from quadrille.algorithms.training.adam import Adam
@@ -15,6 +15,7 @@ from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
+from quadrille.algorithms.training.zero_bubble import split_backward
 from quadrille.experiments.predict.pipeline_slots import SlotSeconds, stage_ends
 from quadrille.simulator.simulate import Shortcuts, simulate
 from tests.support.toy_machines import PEAK, star
@@ -232,3 +233,35 @@ def test_one_stage_has_whole_backward_passes():
     split, whole = (schedule_of(gpt(pipeline_schedule=order), Grid(y=2)) for order in (ZERO_BUBBLE, "1f1b"))
     assert split.roles == whole.roles
     assert split.tensors == whole.tensors
+
+
+def kernel(name, into, *sources):
+    return Pointwise(name=name, function="copy", into=into, sources=sources)
+
+
+def test_gradients_of_weights_read_what_their_b_pass_has_computed():
+    body = (
+        kernel("weights 1", "dW1", "dX"),
+        kernel("change 1", "dX", "dX"),
+        kernel("weights 2", "dW2", "dX"),
+        kernel("inner", "dU", "dX"),
+        kernel("weights 3", "dW3", "dU"),
+        kernel("weights 4", "dW4", "N"),
+        kernel("change 2", "dX", "dU"),
+    )
+    split = split_backward(body, ("dX", "N"), ())
+    assert [op.name for op in split.inputs] == ["save dX saved 0", "change 1", "save dX saved 1", "inner", "change 2"]
+    assert [(op.name, op.sources) for op in split.weights] == [
+        ("weights 1", ("dX saved 0",)),
+        ("weights 2", ("dX saved 1",)),
+        ("weights 3", ("dU",)),
+        ("weights 4", ("N",)),
+    ]
+    assert (split.kept, split.stored) == ({"dU"}, {"N"})
+    assert dict(split.saved) == {"dX saved 0": "dX", "dX saved 1": "dX"}
+
+
+def test_gradients_of_weights_in_a_loop_with_what_they_read_are_refused():
+    loop = Repeat("panel", 3, (kernel("inner", "dU", "dX"), kernel("weights", "dW", "dU"), kernel("add", "dX", "dU")))
+    with pytest.raises(InputError, match="a loop over panels writes dU"):
+        split_backward((loop,), ("dX",), ())
