@@ -8,7 +8,7 @@ then, unless there are copies:
 
     written by F                            a copy for each microbatch whose W pass has not run
     written by B, once for a layer          a copy for each layer and each microbatch whose W pass has not run
-    written by B, and changed after that    as before, and an op of B that copies the tensor before the change
+    written by B, and by B or F after that  as before, and an op of B that copies the tensor before it changes
 
 Source: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, section 2.
 """
