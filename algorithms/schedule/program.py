@@ -11,9 +11,9 @@ from quadrille.algorithms.schedule.expressions import IntExpression, evaluate
 from quadrille.algorithms.schedule.ops import Communication, Op, Receive
 from quadrille.algorithms.schedule.parts import Coordinates, Panel
 
-PassKind = Literal["F", "B"]
-"""Kind of a pass of a pipeline stage: forward or backward."""
-PipelineSchedule = Literal["gpipe", "1f1b", "interleaved", "message-driven"]
+PassKind = Literal["F", "B", "W"]
+"""Kind of a pass of a pipeline stage: forward, backward, or the gradients of weights where B leaves them out."""
+PipelineSchedule = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "message-driven"]
 """Rules of the order of passes (`pass_rules.py`)."""
 
 
@@ -45,7 +45,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Pass(Repeat):
-    """One forward or backward pass of a pipeline stage: `body` for one microbatch, or one chunk of layers."""
+    """One pass of a pipeline stage: `body` for one microbatch, or one chunk of layers."""
 
     kind: PassKind = "F"
 

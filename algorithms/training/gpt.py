@@ -211,7 +211,7 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
         problem.sizes | {"batch": parts.rows},
         grid,
         problem.dtype,
-        declare(*(in_dtype_of_statistics(parameter, statistics) for parameter in tensors)),
+        declare(*(in_dtype_of_statistics(parameter, statistics) for parameter in step.with_copies(tensors))),
         (TOKENS, TARGETS),
         outputs,
         step.roles(),

@@ -18,11 +18,13 @@ from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.layers import Layer, Parameter
+from quadrille.algorithms.training.normalisation import NORM_VECTORS
 from quadrille.algorithms.training.pipeline import BACKWARD_LANE, CHUNK, FORWARD_LANE, Stages
 from quadrille.algorithms.training.step_programs import Steps, accumulate_loss, on_stages
 from quadrille.algorithms.training.transformer import LAYER
 from quadrille.algorithms.training.vocabulary import TABLE
 from quadrille.algorithms.training.zero import ParameterSharding, shard_layer
+from quadrille.algorithms.training.zero_bubble import SplitBackward, split_backward, with_split_copies
 
 WRAP_LANE_OFFSET = 2
 """Added to the lane of transfers between the last and the first stage, which only interleaved chunks have."""
@@ -66,6 +68,22 @@ class GptStep:
         self._block = shard_layer(stages.staged(model.block, "batch"), plan)
         self._last = shard_layer(head, plan)
         self._loss = shard_layer(accumulate_loss(loss) if plan.accumulates else loss, plan, table)
+        self._split = self._split_backward() if stages.splits else None
+
+    def _split_backward(self) -> SplitBackward:
+        """The backward pass of a layer in two parts.
+
+        The embedding, the loss and the gradients of normalisations stay in B.  In W, the last two would keep the
+        gradients of logits and of all normalised activations.
+        """
+        others = (*self._block.forward, *self._ends.forward, *self._ends.backward, *self._head())
+        parameters = [parameter for parameter in self._block.parameters if parameter.name.split()[-1] in NORM_VECTORS]
+        gradients = ("dX", *(parameter.gradient for parameter in parameters))
+        return split_backward(self._block.backward, gradients, others)
+
+    def with_copies(self, tensors: list[Tensor]) -> list[Tensor]:
+        """The tensors, with the copies that passes of weights need."""
+        return with_split_copies(tensors, self._stages, [self._split], layered=True) if self._split else tensors
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -107,8 +125,13 @@ class GptStep:
         return (Repeat(LAYER, self._stages.length(), self._block.forward, first=self._stages.begin),)
 
     def _layers_backward(self) -> Program:
-        body, begin = self._block.backward, self._stages.begin
-        return (Repeat(LAYER, self._stages.length(), body, first=begin, backwards=True),)
+        return self._each_layer_backwards(self._split.inputs if self._split else self._block.backward)
+
+    def _layers_weights(self) -> Program:
+        return self._each_layer_backwards(self._split.weights) if self._split else ()
+
+    def _each_layer_backwards(self, body: Program) -> Program:
+        return (Repeat(LAYER, self._stages.length(), body, first=self._stages.begin, backwards=True),)
 
     def _head(self) -> Program:
         """Normalisation and loss, forward and backward, on the output of the last layer."""
@@ -142,7 +165,7 @@ class GptStep:
             *(_on_some_chunks(_not_on_first_chunk(), self._send_dx(True)) if first and wraps else ()),
             *(() if first else self._send_dx(False)),
         )
-        return self._stages.interleaved(forward, backward)
+        return self._stages.interleaved(forward, backward, self._layers_weights())
 
     def _receive_x(self, wraps: bool) -> Program:
         op = self._receive("X", FORWARD_LANE, -1, wraps)

@@ -3,7 +3,8 @@
 parameters        weights as products read them
 gradients         accumulated and reduced gradients
 optimizer         moments, and master weights where products read others
-activations       what the forward pass stores for the backward pass, for every layer
+activations       what the forward pass stores for the backward pass, for every layer; of a GPT with zero bubbles also
+                  what the backward pass stores for the gradients of weights
 gathered weights  whole blocks of sharded weights, and weights that ZeRO 3 gathers for use
 buffers           the rest: activation gradients, temporaries of one layer, reduction buffers
 """

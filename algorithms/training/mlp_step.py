@@ -16,6 +16,7 @@ from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.pipeline import BACKWARD_LANE, FORWARD_LANE, Stages
 from quadrille.algorithms.training.step_programs import Steps, accumulate_loss, on_stages
 from quadrille.algorithms.training.zero import shard_layer
+from quadrille.algorithms.training.zero_bubble import SplitBackward, split_backward, with_split_copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class MlpStep:
         ]
         self.layers = [shard_layer(layer, steps.plan) for layer in placed]
         self.loss = accumulate_loss(loss) if steps.plan.accumulates else loss
+        self._splits = [self._split_backward(span) for span in self._spans] if stages.splits else []
 
     @property
     def parameters(self) -> list[Parameter]:
@@ -63,8 +65,15 @@ class MlpStep:
     def _program(self, span: StageLayers) -> Program:
         own = self.layers[span.first : span.last]
         parameters = [parameter for layer in own for parameter in layer.parameters]
-        passes = self._stages.interleaved(self._forward(span), self._backward(span))
+        split = self._splits[span.stage] if self._splits else None
+        backward, weights = (split.inputs, split.weights) if split else (self._backward(span), ())
+        passes = self._stages.interleaved(self._forward(span), backward, weights)
         return self._steps.program(parameters, passes, losses=span.last == len(self.layers))
+
+    def _split_backward(self, span: StageLayers) -> SplitBackward:
+        """The backward pass of a stage in two parts: the gradients of its activations, then those of its weights."""
+        gradients = [f"dZ{number}" for number in range(span.first + 1, span.last + 1)]
+        return split_backward(self._backward(span), gradients, self._forward(span))
 
     def _forward(self, span: StageLayers) -> Program:
         program: list[Op | Repeat] = []
@@ -145,7 +154,8 @@ class MlpStep:
                 return (*tensor.copies, *in_flight)
             return alternating if activation and tensor.name.startswith("dH") else tensor.copies
 
-        return [replace(tensor, copies=copies(tensor)) for tensor in tensors]
+        copied = [replace(tensor, copies=copies(tensor)) for tensor in tensors]
+        return with_split_copies(copied, self._stages, self._splits, layered=False) if self._splits else copied
 
 
 def _gelu_gradient(number: int) -> Kernel:

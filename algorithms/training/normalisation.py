@@ -68,6 +68,10 @@ FUNCTIONS: dict[NormKind, _Functions] = {
 }
 
 
+NORM_VECTORS = frozenset(vector for functions in FUNCTIONS.values() for vector, _ in functions.vectors)
+"""Last words of the names of a normalisation's parameters."""
+
+
 @dataclass(frozen=True, slots=True)
 class Norm:
     """A normalisation (LayerNorm or RMSNorm) of an activation.

@@ -6,8 +6,13 @@ forward and one backward pass, then runs the remaining backward passes:
     stage 0 of 3    F0 F1 F2 B0 F3 B1    B2 B3        warmup = stages - 1 - stage
     stage 2         F0 B0 F1 B1 F2 B2 F3 B3
 
-GPipe is the same with all forward passes as warm-up.  A *slot* is one forward or backward pass of a microbatch through
-one chunk of layers.
+ZB-H1 delays the gradients of weights (W) by `stage` passes, so that they fill the time in which a stage would wait:
+
+    stage 0 of 3    F0 F1 F2 B0 W0 F3 B1 W1    B2 W2 B3 W3
+    stage 2         F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 W2 W3
+
+GPipe is the same as 1F1B with all forward passes as warm-up.  A *slot* is one pass of a microbatch through one chunk of
+layers.
 
 Interleaved 1F1B: stage i of s has several chunks of layers, chunks i, s + i, 2 s + i, ….  A stage processes rounds of
 s microbatches, chunk after chunk, and starts with (s - 1 - i) · 2 + (chunks - 1) · s warm-up slots.  Activations
@@ -18,7 +23,7 @@ If messages drive the pipeline, the schedule has the passes in 1F1B order, and t
 is next.  Each stage then has a buffer for every microbatch that the limit lets be in flight.
 
 Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", arXiv
-2104.04473, section 2.2.
+2104.04473, section 2.2; Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, section 2.1.
 """
 
 from dataclasses import dataclass, replace
@@ -40,7 +45,7 @@ from quadrille.algorithms.schedule.expressions import (
     evaluate,
 )
 from quadrille.algorithms.schedule.grid import AXES, Grid
-from quadrille.algorithms.schedule.ops import AllReduce, Communication, Pointwise
+from quadrille.algorithms.schedule.ops import AllReduce, Communication, Op, Pointwise
 from quadrille.algorithms.schedule.parts import Coordinates, cut
 from quadrille.algorithms.schedule.pass_rules import StageState, pass_order
 from quadrille.algorithms.schedule.program import DrivenPasses, Pass, PassKind, PipelineSchedule, Program, Repeat, ops
@@ -221,24 +226,71 @@ class Stages:
         """Number of forward slots that are each followed by a backward slot, as an expression."""
         return Sum(self.slot_count, _negative(self.warmup))
 
-    def interleaved(self, forward: Program, backward: Program) -> Program:
-        """Forward and backward passes of one microbatch through one chunk, in the order of the stage."""
+    @property
+    def splits(self) -> bool:
+        """Whether the gradients of weights are passes of their own."""
+        return self.schedule == "zb-h1" and self.count > 1
+
+    @property
+    def pending(self) -> IntExpression:
+        """Largest number of W passes that a stage leaves for later, as an expression."""
+        return Min(self.microbatches, STAGE) if self.splits else 0
+
+    @property
+    def pending_buffers(self) -> IntExpression:
+        """Largest number of microbatches whose B pass was begun and whose W pass has not ended."""
+        return Min(self.microbatches, Affine("pipeline", 1, 1))
+
+    @property
+    def most_stored(self) -> int:
+        """Largest number of microbatches whose forward pass was begun and whose W pass has not ended, on any stage."""
+        return min(self.microbatches, self.count)
+
+    @property
+    def segments(self) -> list[tuple[tuple[PassKind, ...], IntExpression]]:
+        """Loops of a step: the kinds of passes of an iteration, and the number of iterations."""
+        if not self.splits:
+            return [(("F",), self.warmup), (("F", "B"), self.alternating), (("B",), self.warmup)]
+        early = Min(self.alternating, STAGE)
+        late = Min(self.warmup, Sum(STAGE, _negative(early)))
+        return [
+            (("F",), self.warmup),
+            (("F", "B"), early),
+            (("F", "B", "W"), Sum(self.alternating, _negative(early))),
+            (("B",), late),
+            (("B", "W"), Sum(self.warmup, _negative(late))),
+            (("W",), Sum(early, late)),
+        ]
+
+    def _loops(self, bodies: dict[PassKind, Program]) -> Program:
+        """The passes of a step, a loop for each segment."""
+        begun: dict[PassKind, IntExpression | None] = dict.fromkeys(bodies)
+        loops: list[Repeat] = []
+        for kinds, count in self.segments:
+            body: list[Op | Repeat] = []
+            for kind in kinds:
+                before = begun[kind]
+                slot = SLOT_NUMBER if before is None else Sum(SLOT_NUMBER, before)
+                body += self._at(bodies[kind], slot, kind)
+                begun[kind] = count if before is None else Sum(before, count)
+            loops.append(Repeat(SLOT, count, tuple(body)))
+        return tuple(loops)
+
+    def interleaved(self, forward: Program, backward: Program, weights: Program = ()) -> Program:
+        """Passes of one microbatch through one chunk, in the order of the stage.
+
+        Parameters
+        ----------
+        forward, backward : forward and backward pass
+        weights : W pass, if the stages split backward passes
+        """
         if self.count == 1:
             both = (*forward, *backward)
             return both if self.microbatches == 1 else (Repeat(MICROBATCH, self.microbatches, both),)
-        slot = SLOT_NUMBER
         if self.driven:
             agreement = _agreement((*forward, *backward))
             forward, backward = (*agreement, *forward), (*agreement, *backward)
-        passes: Program = (
-            Repeat(SLOT, self.warmup, self._at(forward, slot, "F")),
-            Repeat(
-                SLOT,
-                self.alternating,
-                (*self._at(forward, Sum(slot, self.warmup), "F"), *self._at(backward, slot, "B")),
-            ),
-            Repeat(SLOT, self.warmup, self._at(backward, Sum(slot, self.alternating), "B")),
-        )
+        passes = self._loops({"F": forward, "B": backward, "W": weights})
         if not self.driven:
             return passes
         clear = Pointwise(name=f"clear {DECISION}", function="zero", into=DECISION)
@@ -270,7 +322,7 @@ class Stages:
         Messages that drive a stage may lead to another order.
         """
         schedule = "1f1b" if self.driven else self.schedule
-        begun = {"F": 0, "B": 0}
+        begun = {"F": 0, "B": 0, "W": 0}
         names = []
         for kind in pass_order(schedule, self.first_state(stage)):
             names.append(self._name(kind, begun[kind]))
@@ -281,11 +333,17 @@ class Stages:
         """The state of a stage before its first pass."""
         warmup = self.warmup_of(stage)
         limit = self.most_in_flight if self.driven else warmup + 1
-        return StageState(passes=self.slot_count, warmup=warmup, limit=limit)
+        return StageState(
+            passes=self.slot_count, warmup=warmup, limit=limit, pending=self.on_stage(stage, self.pending)
+        )
 
     def warmup_of(self, stage: int) -> int:
         """Value of `warmup` on a stage."""
-        return evaluate(self.warmup, Coordinates(Grid(pipeline=self.count), {}, {"pipeline": stage}))
+        return self.on_stage(stage, self.warmup)
+
+    def on_stage(self, stage: int, value: IntExpression) -> int:
+        """Value of an expression on a stage."""
+        return evaluate(value, Coordinates(Grid(pipeline=self.count), {}, {"pipeline": stage}))
 
     def _name(self, letter: str, slot: int) -> str:
         chunk, microbatch = self.of_slot(slot, backwards=letter == "B")
@@ -305,7 +363,7 @@ class Stages:
 
     @property
     def in_flight_copies(self) -> Copies:
-        """Loops over the copies of activations of microbatches in flight."""
+        """Loops over the copies of activations of microbatches between their forward and their backward pass."""
         if self.count == 1:
             return ()
         if self.driven or self.schedule == "gpipe":

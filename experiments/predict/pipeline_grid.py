@@ -4,7 +4,7 @@ from quadrille.algorithms.training.pipeline import Stages
 from quadrille.experiments.predict.pipeline_slots import Slot, SlotSeconds, slots_in_time
 
 BACKWARD_SLOTS = 2
-"""Length of a backward pass, in forward passes: it computes twice as much."""
+"""Length of a backward pass, in forward passes: it computes twice as much, half of it in W passes if there are any."""
 LONGEST = 120
 """Largest length of a line."""
 IDLE, GOES_ON = ".", "-"
@@ -24,17 +24,25 @@ def pipeline_grid(stages: Stages) -> list[str]:
     """
     alike = len(set(stages.part_sizes)) == 1
     lengths = [1 if alike else size for size in stages.part_sizes]
-    slots = slots_in_time(stages, SlotSeconds(lengths, [BACKWARD_SLOTS * length for length in lengths]))
+    backward = 1 if stages.splits else BACKWARD_SLOTS
+    weights = lengths if stages.splits else ()
+    slots = slots_in_time(stages, SlotSeconds(lengths, [backward * length for length in lengths], weights=weights))
     length = int(max(slot.end for slot in slots))
     idle = 1 - sum(slot.end - slot.start for slot in slots) / (stages.count * length)
     rule = "interleaved" if stages.chunks > 1 else stages.schedule
     chunks = f", {stages.chunks} chunks of layers each" if stages.chunks > 1 else ""
     title = (
         f"pipeline: {rule}, {stages.count} stages{chunks}, {stages.microbatches} microbatches; "
-        f"a backward pass (B) takes {BACKWARD_SLOTS} slots{'' if alike else ' for each layer'}, "
+        f"{_passes(stages)}{'' if alike else ' for each layer'}, "
         f"{100 * idle:.3g} % of the slots are idle ({IDLE})"
     )
     return [title, *_lines(stages, slots, length)]
+
+
+def _passes(stages: Stages) -> str:
+    if stages.splits:
+        return "a backward pass (B) and a pass of weight gradients (W) take 1 slot each"
+    return f"a backward pass (B) takes {BACKWARD_SLOTS} slots"
 
 
 def _lines(stages: Stages, slots: list[Slot], length: int) -> list[str]:

@@ -1,9 +1,10 @@
-"""End times of the stages of a pipeline, from the time of each forward and backward slot.
+"""End times of the stages of a pipeline, from the time of each slot.
 
-A slot is the forward or backward pass of one microbatch through one chunk of a stage's layers.  It begins when the
-stage is free, the rule of the pipeline's order asks for it (`algorithms/schedule/pass_rules.py`) and its input has
-arrived: forward, from the chunk before; backward, from the chunk after.  So bubbles, uneven stages and chunks follow
-from the order and not from a formula.
+A slot is one pass of a microbatch through one chunk of a stage's layers: forward, backward or, with zero-bubble orders,
+the gradients of weights.  It begins when the stage is free, the rule of the pipeline's order asks for it (see
+`algorithms/schedule/pass_rules.py`) and its input has arrived: forward, from the chunk before; backward, from the chunk
+after; gradients of weights, from their own backward slot.  So bubbles, uneven stages and chunks follow from the order
+and not from a formula.
 
 A stage does nothing else while it sends, as in Megatron-LM and DeepSpeed, and as in the simulated schedule, whose
 messages begin when both sides are ready and whose layers have one receive buffer.  With the times of its slots and
@@ -26,7 +27,7 @@ from quadrille.algorithms.training.pipeline import Stages
 NEVER = float("inf")
 Input = tuple[PassKind, int, int]
 """Kind, microbatch and position of the chunk of a slot."""
-KINDS: tuple[PassKind, ...] = ("B", "F")
+KINDS: tuple[PassKind, ...] = ("B", "F", "W")
 """Kinds of passes; of two inputs that arrive at the same time, that of the first kind counts as the earlier."""
 
 
@@ -38,11 +39,17 @@ class SlotSeconds:
     ----------
     forward, backward : time of a microbatch's pass through each chunk of layers, in the order of the layers
     travel : time of a message between chunks
+    weights : time of the gradients of weights of each chunk, if they are slots of their own
     """
 
     forward: Sequence[float]
     backward: Sequence[float]
     travel: float = 0.0
+    weights: Sequence[float] = ()
+
+    def of(self, kind: PassKind) -> Sequence[float]:
+        """Time of a pass of a kind through each chunk of layers."""
+        return {"F": self.forward, "B": self.backward, "W": self.weights}[kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +107,7 @@ class _PipelineWalk:
         ]
         self._arrivals: dict[Input, float] = {("F", microbatch, 0): 0.0 for microbatch in range(stages.microbatches)}
         self._wakes = [(0.0, stage) for stage in range(stages.count)]
-        self._begun = [{"F": 0, "B": 0} for _ in range(stages.count)]
+        self._begun = [{"F": 0, "B": 0, "W": 0} for _ in range(stages.count)]
         self.free_from = [0.0] * stages.count
         self.slots: list[Slot] = []
 
@@ -109,14 +116,14 @@ class _PipelineWalk:
             now, stage = heappop(self._wakes)
             if now >= self.free_from[stage] and (kind := self._next_kind(stage, now)) is not None:
                 self._begin(stage, kind, now)
-        assert len(self.slots) == 2 * self._stages.count * self._stages.slot_count, "stages wait for each other"
+        kinds = 3 if self._stages.splits else 2
+        assert len(self.slots) == kinds * self._stages.count * self._stages.slot_count, "stages wait for each other"
 
     def _next_kind(self, stage: int, now: float) -> PassKind | None:
         """The kind of the next slot of a free stage; None if its input has not arrived."""
         next_inputs, arrivals = self._next[stage], self._arrivals
         if self._orders is not None:
-            begun = self._begun[stage]
-            position = begun["F"] + begun["B"]
+            position = sum(self._begun[stage].values())
             if position == len(self._orders[stage]):
                 return None
             kind = self._orders[stage][position]
@@ -137,13 +144,15 @@ class _PipelineWalk:
         self._next[stage][kind] = self._input(stage, kind, begun[kind])
         if stages.driven:
             self._states[stage] = self._states[stage].after(kind)
-        end = now + (times.forward[part] if kind == "F" else times.backward[part])
+        end = now + times.of(kind)[part]
         self.slots.append(Slot(stage, kind, microbatch, part // stages.count, now, end))
-        next_part = part + (1 if kind == "F" else -1)
+        next_part = part + {"F": 1, "B": -1, "W": 0}[kind]
         free = end
+        if kind == "B" and stages.splits:
+            self._arrivals["W", microbatch, part] = end
         if next_part == self._parts:
             self._arrivals["B", microbatch, part] = -NEVER  # needs no message, so it comes before all that do
-        elif next_part >= 0:
+        elif next_part >= 0 and kind != "W":
             arrival = end + times.travel
             self._arrivals[kind, microbatch, next_part] = arrival
             heappush(self._wakes, (arrival, next_part % stages.count))

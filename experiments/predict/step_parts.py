@@ -24,7 +24,7 @@ from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.transformer import LAYER
 from quadrille.experiments.predict.layer_extrapolation import single_layer_count
-from quadrille.experiments.predict.pipeline_slots import SlotSeconds, stage_ends
+from quadrille.experiments.predict.pipeline_slots import KINDS, SlotSeconds, stage_ends
 from quadrille.experiments.workloads.training import TrainingExperiment
 
 FEW_MICROBATCHES = 2
@@ -92,14 +92,16 @@ class StepParts:
         backward = [seconds - ahead for seconds, ahead in zip(layers, forward, strict=True)]
         forward[-1] += self.forward * self.microbatch
         backward[-1] += (1 - self.forward) * self.microbatch
-        return SlotSeconds(forward, backward, hop)
+        if not stages.splits:
+            return SlotSeconds(forward, backward, hop)
+        weights = [self.forward * seconds for seconds in layers]  # as many products as the forward pass
+        inputs = [seconds - apart for seconds, apart in zip(backward, weights, strict=True)]
+        return SlotSeconds(forward, inputs, hop, weights)
 
     def _slowest(self, stages: Stages, slots: SlotSeconds) -> float:
         """The time of a microbatch on the slowest stage [s]."""
-        each = [
-            forward + backward + 2 * slots.travel
-            for forward, backward in zip(slots.forward, slots.backward, strict=True)
-        ]
+        kinds = [slots.of(kind) for kind in KINDS if slots.of(kind)]
+        each = [sum(seconds[part] for seconds in kinds) + 2 * slots.travel for part in range(len(slots.forward))]
         return max(sum(each[stage :: stages.count]) for stage in range(stages.count))
 
     def reporting(self, stages: Stages) -> float:

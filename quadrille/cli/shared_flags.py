@@ -61,8 +61,8 @@ PipelineScheduleName = Annotated[
     str,
     flag(
         "--pipeline-schedule",
-        "gpipe|1f1b|interleaved|message-driven",
-        "Order of passes on each pipeline stage; message-driven: the pass whose message arrives first.",
+        "gpipe|1f1b|interleaved|zb-h1|message-driven",
+        "Order of passes on each pipeline stage; zb-h1: zero bubble; message-driven: as messages arrive.",
     ),
 ]
 PipelineLimit = Annotated[
