@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.network.collective_question import CollectiveQuestion
 from quadrille.simulator.machine.network import network_of
@@ -58,6 +59,7 @@ def bus_bandwidth(node: str, stride: int, *, joined: bool, channels: int, concur
         concurrent=concurrent,
         channels=channels,
         shards="even",
+        choices=Choices(),
     )
     return predict_collective(question, on, net=net).bus_bandwidth
 
