@@ -10,7 +10,7 @@ exact simulation.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from quadrille.algorithms.analysis.coordinate_dependence import Kind
 from quadrille.algorithms.analysis.op_plans import OpPlans
 from quadrille.algorithms.analysis.traffic import traffic
 from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import AskedGranularity, Granularity
 from quadrille.algorithms.schedule.ops import Communication
 from quadrille.algorithms.schedule.program import is_driven
@@ -50,6 +51,7 @@ from quadrille.topologies.machines.machine import Machine
 
 if TYPE_CHECKING:
     from quadrille.simulator.loops.restore import PeriodWindow
+    from quadrille.simulator.ranks.jitter import Jitter
 
 __all__ = ["Limits", "Prediction", "Shortcuts", "Simulator", "simulate"]
 
@@ -62,6 +64,7 @@ SAMPLED_RANKS = 4
 STEP_WALL_SECONDS = 3e-6
 """Approximate wall time to simulate one step of an op, on two cores of 2026 [s]."""
 NCCL_ONLY = "NCCL's model knows collectives, not the steps of ranks"
+JITTER = "jitter draws noise for each op instance of each rank"
 COLLECTIVE_REQUESTED = "collective granularity was asked for"
 COMPILED_FROM_SECONDS = 0.3
 """Expected wall time from which kernels are compiled at once; loading compiled kernels takes 0.4 s [s]."""
@@ -122,6 +125,7 @@ def simulate(
     shortcuts: Shortcuts = ALL_SHORTCUTS,
     granularity: AskedGranularity = "exact",
     limits: Limits = LIMITS,
+    jitter: "Jitter | None" = None,
 ) -> Prediction:
     """Predict a schedule on a machine.
 
@@ -133,10 +137,12 @@ def simulate(
     placement : rule of the rank placement, see `endpoints_by_rule`
     granularity : `collective` if bounds of the makespan suffice because an exact simulation would take too long
     limits : limits of the wall time and the size of the simulation
+    jitter : noise of every op instance, which only an exact simulation knows; None for no noise
 
     Raises
     ------
-    InputError : more ranks than GPUs, an unknown topology, a network that faults have cut in two
+    InputError : more ranks than GPUs, an unknown topology, a network that faults have cut in two, jitter at collective
+        granularity
     Deadlock : ranks that wait on each other, with their ops
     """
     simulation = Simulator(
@@ -148,6 +154,7 @@ def simulate(
         shortcuts=shortcuts,
         granularity=granularity,
         limits=limits,
+        jitter=jitter,
     )
     return simulation.run()
 
@@ -167,24 +174,34 @@ class Simulator:
         granularity: AskedGranularity = "exact",
         rank_placement: RankPlacement | None = None,
         limits: Limits = LIMITS,
+        jitter: "Jitter | None" = None,
     ) -> None:
+        if jitter is not None and granularity == "collective":
+            raise InputError(
+                f"granularity collective, jitter {jitter}: bounds know no single op; accepted is exact or auto"
+            )
         self._schedule, self._machine, self._threads = schedule, machine, threads
         self._choices = machine_choices(choices, machine)
         self._placement = rank_placement or place_ranks(machine, schedule.grid.size, placement, schedule.grid)
         self._shortcuts, self._requested = shortcuts, granularity
-        self.limits = limits
+        self.limits, self._jitter = limits, jitter
         self._budget_message = ""
 
     @cached_property
     def _ranks(self) -> SimulatedRanks:
-        shortcuts = self._shortcuts
-        return choose_ranks(
-            self._schedule, self._choices, self._placement, fold=shortcuts.fold, iterations=shortcuts.fold_time
+        shortcuts, regular = self._shortcuts, self._jitter is None
+        ranks = choose_ranks(
+            self._schedule,
+            self._choices,
+            self._placement,
+            fold=shortcuts.fold and regular,
+            iterations=shortcuts.fold_time and regular,
         )
+        return ranks if regular else replace(ranks, not_folded_reason=JITTER)
 
     @cached_property
     def _inputs(self) -> SimulationInputs:
-        return SimulationInputs(self._schedule, self._machine, self._choices, self._ranks, self._threads)
+        return SimulationInputs(self._schedule, self._machine, self._choices, self._ranks, self._threads, self._jitter)
 
     @property
     def simulated_ranks(self) -> int:
@@ -255,7 +272,7 @@ class Simulator:
     @cached_property
     def _bounds_supported(self) -> bool:
         """Whether the schedule can be walked at the granularity of collectives."""
-        return not unsupported_reason(self._schedule, self._placement, self._choices)
+        return self._jitter is None and not unsupported_reason(self._schedule, self._placement, self._choices)
 
     def run(self, wanted: Sequence[int] = ()) -> Prediction:
         """Simulate the schedule; returns the prediction.
@@ -357,8 +374,8 @@ class Simulator:
 
     @cached_property
     def _iteration_ranges(self) -> list[IterationRange]:
-        """Ranges of iterations of which some may be skipped; none if messages decide what an iteration does."""
-        if not self._shortcuts.fold_time or self._driven:
+        """Ranges of iterations of which some may be skipped; none if messages or noise make iterations differ."""
+        if not self._shortcuts.fold_time or self._driven or self._jitter is not None:
             return []
         return iteration_ranges(self._ranks.iterations, copy_counts(self._schedule))
 

@@ -64,6 +64,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     ----------
     overlap : overlaps of communication with computation
     bands : bands of rows that a product and the sum of its result are cut into
+    jitter : noise of op instances in a prediction, as `--jitter` takes it; absent without noise
     gathered : whether the backward pass keeps what the forward pass gathered, or gathers it again
     collectives : collective algorithms, as `--collectives` takes them
     threads : BLAS threads of a rank
@@ -88,6 +89,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     overlap: tuple[Literal["oar", "ors", "oag"], ...] = ()
     bands: Size | UnsetType = UNSET
+    jitter: str | UnsetType = UNSET
     gathered: Literal["keep", "again"] = "again"
     collectives: str = "own:ring"
     threads: Size = 1

@@ -44,7 +44,7 @@ class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 def problem_of(record: Record) -> Problem:
-    """The problem of a record in normal form: all axes of the grid, and the full name of `own` collectives."""
+    """The problem of a record in normal form: all axes of the grid, the full name of `own` collectives, no jitter."""
     options = record.options
     collectives = "own:ring" if options.collectives == "own" else options.collectives
     return Problem(
@@ -55,7 +55,9 @@ def problem_of(record: Record) -> Problem:
         grid={axis: record.grid.get(axis, 1) for axis in AXES},
         order=record.order,
         ranks=record.ranks,
-        options=msgspec.structs.replace(options, overlap=tuple(sorted(options.overlap)), collectives=collectives),
+        options=msgspec.structs.replace(
+            options, overlap=tuple(sorted(options.overlap)), collectives=collectives, jitter=msgspec.UNSET
+        ),
         backend=record.backend,
     )
 

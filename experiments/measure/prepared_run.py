@@ -120,6 +120,10 @@ def prepare_run(
     """
     if experiment.execution.shards == "even":
         raise InputError("shards 'even': no rank has shards of mean size; a run accepts exact")
+    if experiment.execution.jitter is not None:
+        raise InputError(
+            f"jitter {experiment.execution.jitter}: a run has the noise of its machine; simulate accepts it"
+        )
     experiment = _with_own_default(experiment)
     experiment.execution.choices.check_runnable()
     experiment.check_run(options)

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from quadrille.algorithms.formats.record import AskedGranularity, Record
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.schedule.grid import AXES
@@ -241,6 +243,7 @@ def predict_prepared(
             granularity=granularity,
             rank_placement=prepared.placement,
             limits=limits or LIMITS,
+            jitter=experiment.execution.jitter,
         )
         if announce:
             remark_all(choice.line() for choice in chosen)
@@ -306,8 +309,15 @@ def _bound_remark(record: Record, *, named: bool) -> list[str]:
 
 
 def _rings_remark(record: Record) -> list[str]:
-    """What stands for NCCL's collectives in a prediction of a message-driven pipeline."""
-    if record.options.pipeline_schedule != "message-driven" or not record.options.collectives.startswith("nccl"):
+    """What stands for NCCL's collectives in a prediction with noise or of a message-driven pipeline."""
+    if not record.options.collectives.startswith("nccl"):
+        return []
+    if record.options.jitter is not msgspec.UNSET:
+        return [
+            "collectives: rings of single ranks stand for NCCL's, whose model knows no single op, and --jitter draws "
+            "noise for each"
+        ]
+    if record.options.pipeline_schedule != "message-driven":
         return []
     return [
         "collectives: rings of single ranks stand for NCCL's, whose model knows one order of passes, and messages "

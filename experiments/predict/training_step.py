@@ -128,6 +128,7 @@ def simulated_ops(experiment: TrainingExperiment, machine: Machine, granularity:
         threads=prepared.threads,
         placement=chosen_experiment.execution.placement,
         granularity=granularity,
+        jitter=chosen_experiment.execution.jitter,
     )
     every = iteration_times(experiment, schedule, simulation.timeline.makespan, simulation.op_times().values())
     latency = {op.name: simulation.parts[op.name]["latency"] for op in every.ops if op.axis is not None}

@@ -120,6 +120,6 @@ def _execution_flags(execution: ExecutionOptions) -> Iterator[str]:
         yield from ("--overlap", ",".join(execution.overlap_names))
     if execution.choices != EXECUTION_DEFAULTS.choices:
         yield from ("--collectives", str(execution.choices))
-    for name in ("bands", "threads", "placement", "shards"):
+    for name in ("bands", "threads", "placement", "shards", "jitter"):
         if (value := getattr(execution, name)) != getattr(EXECUTION_DEFAULTS, name):
             yield from (_flag(name), str(value))

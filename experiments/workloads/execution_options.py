@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from quadrille.algorithms.collectives.collective_choices import DEFAULT_CHOICES, Choices, with_placement
 from quadrille.algorithms.formats.record import Shards
@@ -10,6 +10,9 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import bands_of
+
+if TYPE_CHECKING:
+    from quadrille.simulator.ranks.jitter import Jitter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +28,7 @@ class ExecutionOptions:
     shards : `exact` or `even` (mean) size of shards in a prediction; None for the default at this number of ranks
     bands : number of bands of rows of a product; a band is summed while the next band is multiplied
     any_order : whether the order of ranks is still to be chosen for a machine (`experiments/predict/order_choice.py`)
+    jitter : noise of op instances in a prediction; None for no noise
     """
 
     overlaps: frozenset[OverlapName] = frozenset()
@@ -34,6 +38,7 @@ class ExecutionOptions:
     shards: Shards | None = None
     bands: int = 1
     any_order: bool = False
+    jitter: "Jitter | None" = None
 
     @property
     def overlap_names(self) -> tuple[OverlapName, ...]:
@@ -48,7 +53,8 @@ class ExecutionOptions:
     @property
     def options(self) -> dict[str, Any]:
         """The options that a record lists only if they are not the defaults."""
-        return {"bands": self.bands} if self.bands > 1 else {}
+        bands = {"bands": self.bands} if self.bands > 1 else {}
+        return bands | ({"jitter": str(self.jitter)} if self.jitter is not None else {})
 
     def applied(self, schedule: Schedule) -> Schedule:
         """The schedule with these overlaps and bands."""

@@ -11,7 +11,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "recompute", "dropout", "keep_first", "gathered", "group", "stride", "concurrent", "channels", "best_grid",
         "top", "powers_of_two", "min_model_parallel", "vary",
     ),
-    "Machine": ("machine", "settings", "routing", "fail", "degrade", "slow", "placement", "topology", "rate"),
+    "Machine": ("machine", "settings", "routing", "fail", "degrade", "slow", "jitter", "placement", "topology", "rate"),
     "Execution": (
         "ranks", "warmups", "repeats", "verify", "verify_method", "threads", "backend", "load", "save", "jobs", "quick",
     ),

@@ -187,6 +187,14 @@ PlacementRule = Annotated[
 Shards = Annotated[
     str, flag("--shards", "exact|even", "Shard sizes in a prediction: exact, or even (the default above 4,096 ranks).")
 ]
+Noise = Annotated[
+    str,
+    flag(
+        "--jitter",
+        "compute=SIGMA,network=SIGMA[,seed=S]",
+        "Lognormal noise of every op in a prediction, with median 1.",
+    ),
+]
 NoFold = Annotated[bool, switch("--no-fold", "Simulate every rank, also ranks that are equivalent to another one.")]
 NoFoldTime = Annotated[
     bool, switch("--no-fold-time", "Simulate every iteration of a loop, also iterations that repeat.")
@@ -320,9 +328,9 @@ TRAINING = flags_from(
 )
 """The flags of training steps, in addition to `EXPERIMENT`."""
 EXECUTION = flags_from(
-    TrainingFlags(), collectives=Collectives, threads=Threads, placement=PlacementRule, shards=Shards
+    TrainingFlags(), collectives=Collectives, threads=Threads, placement=PlacementRule, shards=Shards, jitter=Noise
 )
-"""The flags of an experiment's execution: collectives, threads, rank placement and shard sizes."""
+"""The flags of an experiment's execution: collectives, threads, rank placement, shard sizes and noise."""
 RUN = flags_from(
     RunFlags(),
     backend=Backend,

@@ -141,6 +141,7 @@ class EagerOp:
     chunk_bytes : size into which messages are cut [B]
     waits_for_delivery : whether the op ends when everything sent has been delivered; else it ends when it is posted
     core_wait : flow that delays a rank that computes before it notices a message, None if nothing does
+    noise : factor on the work of the messages that the rank sends
     """
 
     messages: RankMessages
@@ -153,6 +154,7 @@ class EagerOp:
     chunk_bytes: int
     waits_for_delivery: bool = True
     core_wait: int | None = None
+    noise: float = 1.0
 
     def rank_stages(self) -> Iterator[TaggedStage]:
         """Stages that the rank runs."""
@@ -218,7 +220,7 @@ class EagerOp:
             sent_bytes[receiver] += size
             yield ProgramStage(receive=self.messages.chunk_released(self.rank, self.lane)[0])
             sent = self.messages.message(
-                self.comm_plan.channel_name, self.rank, receiver, step, counts.sent, eager=True
+                self.comm_plan.channel_name, self.rank, receiver, step, counts.sent, eager=True, noise=self.noise
             )
             yield ProgramStage(send=sent)
             ack_delay = self._latency(self.rank, receiver, step, 1) if step.is_one_way else 0.0

@@ -37,6 +37,7 @@ from quadrille.topologies.machines.machine import Machine
 
 if TYPE_CHECKING:
     from quadrille.simulator.ranks.eager_protocol import SendQueues
+    from quadrille.simulator.ranks.jitter import Jitter
     from quadrille.simulator.ranks.oversubscribed_cores import OversubscribedCores
     from quadrille.simulator.ranks.pass_agreement import SimulatedAgreement
 
@@ -52,6 +53,7 @@ class SimulationInputs:
     ----------
     choices : implementation and algorithm of each collective
     threads : BLAS threads of each rank, by default its share of the host's cores
+    jitter : noise of op instances, None for no noise
     """
 
     schedule: Schedule
@@ -59,6 +61,7 @@ class SimulationInputs:
     choices: Choices
     ranks: SimulatedRanks
     threads: int | None = None
+    jitter: "Jitter | None" = None
 
 
 class LaneSimulation:
@@ -106,6 +109,7 @@ class LaneSimulation:
             inputs.choices,
             LibraryTimes(inputs.machine, inputs.schedule.grid, inputs.ranks.placement),
             self._cores,
+            inputs.jitter,
         )
         self._send_queues: SendQueues | None = None  # made for the first eager send
         self._streams: dict[tuple[int, str], int] = {}
@@ -227,10 +231,10 @@ class LaneSimulation:
 
     def _run_op(self, rank: int, name: str, task: LaneTask) -> Generator[simpy.Event, None, TimeBreakdown]:
         """Run an op on a rank; returns its time breakdown."""
-        op, coordinates = task.op, task.coordinates
+        op, coordinates, index = task.op, task.coordinates, task.index
         if not isinstance(op, Communication):
-            return (yield from self._run_compute(rank, name, self._programs.compute(rank, op, coordinates)))
-        programs = self._programs.communication(rank, op, coordinates)
+            return (yield from self._run_compute(rank, name, self._programs.compute(rank, op, coordinates, index)))
+        programs = self._programs.communication(rank, op, coordinates, index)
         if programs.eager_sends is not None:
             self._post(rank, name, programs.eager_sends)
         breakdown = yield from self._run_program(rank, name, programs.own)
@@ -269,7 +273,8 @@ class LaneSimulation:
         blocked = []
         for (rank, name), task in sorted(self._open.items(), key=lambda entry: entry[0]):
             if isinstance(task.op, Communication):
-                blocked.append(self._programs.blocked_rank(rank, task.op, task.coordinates, self._streams[rank, name]))
+                stream = self._streams[rank, name]
+                blocked.append(self._programs.blocked_rank(rank, task.op, task.coordinates, task.index, stream))
         return [rank for rank in blocked if rank is not None]
 
 

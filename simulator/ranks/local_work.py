@@ -1,6 +1,7 @@
 """`LocalWork`: seconds, threads and memory bandwidth of compute ops, copies and additions on each rank."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from quadrille.algorithms.analysis.coordinate_dependence import Kind
 from quadrille.algorithms.analysis.op_plans import LocalSizes, OpPlans
@@ -11,6 +12,15 @@ from quadrille.simulator.machine.compute_model import ComputeModel, Estimate, to
 from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.topologies.machines.machine import Machine
 
+
+class NoiseFactors(NamedTuple):
+    """Factors on the seconds of local work and of transfers of an op instance."""
+
+    local: float = 1.0
+    transfer: float = 1.0
+
+
+NO_NOISE = NoiseFactors()
 MAX_CACHED = 1 << 16
 """Largest number of cached costs."""
 
@@ -30,6 +40,16 @@ class HostWork:
     extrapolated: bool
     threads: float
     bytes_per_second: float
+
+    def times(self, factor: float) -> "HostWork":
+        """The same work in `factor` times the seconds.
+
+        >>> HostWork(2.0, False, 1.0, 8e9).times(1.25)
+        HostWork(seconds=2.5, extrapolated=False, threads=1.0, bytes_per_second=6400000000.0)
+        """
+        if factor == 1.0:
+            return self
+        return HostWork(self.seconds * factor, self.extrapolated, self.threads, self.bytes_per_second / factor)
 
 
 class LocalWork:

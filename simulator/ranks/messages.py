@@ -35,7 +35,7 @@ class RankMessages:
         self.eager, self.chunk_bytes = emulated.eager, emulated.chunk_bytes
         self._ack_delay = emulated.sender_ack_delay_seconds
         self._engine_channels: dict[tuple[Channel, bool], int] = {}
-        self._flows: dict[tuple[int, float, str, int, float], int] = {}
+        self._flows: dict[tuple[int, float, str, int, float, float], int] = {}
         self._rendezvous: dict[Channel, Message] = {}
         self._self_messages: dict[tuple[int, str, float], Message] = {}
         self._signals: dict[tuple[str, Hashable], Message] = {}
@@ -51,6 +51,7 @@ class RankMessages:
         *,
         eager: bool = False,
         copying: float = 0.0,
+        noise: float = 1.0,
     ) -> Message:
         """The channel and the flow of one chunk of the message that a rank sends to another rank in a step.
 
@@ -64,10 +65,11 @@ class RankMessages:
         chunks : number of equal chunks of the message
         eager : whether the message is sent before its receive is posted
         copying : seconds of all messages that the sender sends within its host at once; 0 for a single message [s]
+        noise : factor on the work of the message, and not on its latency
         """
         engine_channel, channel = self._channel_pair(lane, sender, receiver, eager=eager)
         is_here = copying > 0 and self._demands.endpoint(sender) == self._demands.endpoint(receiver)
-        key = engine_channel, step.sent, step.pattern, chunks, copying if is_here else 0.0
+        key = engine_channel, step.sent, step.pattern, chunks, copying if is_here else 0.0, noise
         if key not in self._flows:
             demand = self._demands.transfer_on(channel, step.sent, step.pattern)
             cap_bytes = step.sent / chunks if eager and step.is_one_way else step.sent
@@ -75,12 +77,12 @@ class RankMessages:
             if is_here:
                 work, demands = copying, {j: units * demand.work / copying for j, units in demands.items()}
             self._flows[key] = self._engine.add_flow(
-                work / chunks,
+                work / chunks * noise,
                 demands,
                 weight=demand.weight,
                 cap=self._demands.transfer_on(channel, cap_bytes, step.pattern).cap,
                 latency=0.0 if eager else demand.latency,
-                alone=(copying if is_here else demand.alone) / chunks,
+                alone=(copying if is_here else demand.alone) / chunks * noise,
                 extrapolated=demand.extrapolated,
             )
         return engine_channel, self._flows[key]

@@ -20,13 +20,14 @@ from quadrille.algorithms.timelines.spans import COMPUTE
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.engine.engine_builder import ProgramStage
 from quadrille.simulator.machine.library_collectives import IDENTIFIED, LibraryTime, LibraryTimes
-from quadrille.simulator.ranks.local_work import HostWork, LocalWork
+from quadrille.simulator.ranks.local_work import NO_NOISE, HostWork, LocalWork, NoiseFactors
 from quadrille.simulator.ranks.messages import RankMessages, TaggedStage
 from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.simulator.ranks.simulated_ranks import SimulatedRanks
 from quadrille.topologies.machines.machine import Machine
 
 if TYPE_CHECKING:
+    from quadrille.simulator.ranks.jitter import Jitter
     from quadrille.simulator.ranks.oversubscribed_cores import OversubscribedCores
 
 WAKEUP_CORE_SHARE = 1e-6
@@ -78,6 +79,7 @@ class OpPrograms:
     ----------
     choices, library : which implementation runs each collective; measured seconds of the library's collectives
     cores : balances ranks that cannot be pinned to cores evenly
+    jitter : noise of op instances, None for no noise
     """
 
     def __init__(
@@ -91,48 +93,70 @@ class OpPrograms:
         choices: Choices,
         library: LibraryTimes,
         cores: "OversubscribedCores | None" = None,
+        jitter: "Jitter | None" = None,
     ) -> None:
         self._machine, self._ranks, self._demands = machine, ranks, demands
         self._op_plans, self._local, self._engine = op_plans, local, engine
         self._messages = RankMessages(machine, demands, engine)
-        self._choices, self._library, self._cores = choices, library, cores
+        self._choices, self._library, self._cores, self._jitter = choices, library, cores, jitter
         self.labels: dict[str, str] = {}
         self.wakeup_delay = machine.emulated.wakeup_delay_seconds
-        self._comm_programs: dict[tuple[int, int, Kind, bool], CommProgram] = {}
-        self._compute_programs: dict[tuple[int, int, Kind], int] = {}
+        self._comm_programs: dict[tuple[int, int, Kind, bool, int | None], CommProgram] = {}
+        self._compute_programs: dict[tuple[int, int, Kind, int | None], int] = {}
         self._programs: dict[tuple[ProgramStage, ...], int] = {}
         self._work_flows: dict[tuple[int, str, HostWork], int] = {}
         self._delays: dict[tuple[int, str, float], int] = {}
         self._throttles: dict[int, int] = {}
 
-    def compute(self, rank: int, op: Compute, coordinates: Coordinates) -> int:
-        """Program of an op of the compute lane."""
-        key = rank, id(op), self._op_plans.kind(op, coordinates)
+    def compute(self, rank: int, op: Compute, coordinates: Coordinates, index: int) -> int:
+        """Program of an op of the compute lane; `index` counts the instances of the op on the rank."""
+        quantile = self._quantile(rank, op.name, index)
+        key = rank, id(op), self._op_plans.kind(op, coordinates), quantile
         if key not in self._compute_programs:
             work = self._local.of_op(rank, op, coordinates)
-            self._compute_programs[key] = self._program([ProgramStage(local=self._work(rank, COMPUTE, work))])
+            for drawn in self._quantiles_ahead(rank, op.name, index):
+                flow = self._work(rank, COMPUTE, work.times(self._noise(drawn).local))
+                self._compute_programs[(*key[:-1], drawn)] = self._program([ProgramStage(local=flow)])
         return self._compute_programs[key]
 
-    def communication(self, rank: int, op: CommunicationOp, coordinates: Coordinates) -> CommProgram:
-        """Programs of a communication op."""
+    def communication(self, rank: int, op: CommunicationOp, coordinates: Coordinates, index: int) -> CommProgram:
+        """Programs of a communication op; `index` counts the instances of the op on the rank."""
         first = op.name == self._first_by_library and not any(coordinates.indices.values())
-        key = rank, id(op), self._op_plans.kind(op, coordinates), first
+        quantile = self._quantile(rank, op.name, index)
+        key = rank, id(op), self._op_plans.kind(op, coordinates), first, quantile
         if key not in self._comm_programs:
             comm_plan = self._op_plans.communication(op, coordinates)
-            self._comm_programs[key] = self._comm_program(rank, op, comm_plan, first=first)
+            for drawn in self._quantiles_ahead(rank, op.name, index):
+                program = self._comm_program(rank, op, comm_plan, first=first, noise=self._noise(drawn))
+                self._comm_programs[(*key[:-1], drawn)] = program
         return self._comm_programs[key]
 
-    def blocked_rank(self, rank: int, op: CommunicationOp, coordinates: Coordinates, stream: int) -> BlockedRank | None:
+    def _quantile(self, rank: int, op: str, index: int) -> int | None:
+        """The number of the quantile of the noise that an op instance draws; None without noise."""
+        return None if self._jitter is None else self._jitter.quantile(rank, op, index)
+
+    def _quantiles_ahead(self, rank: int, op: str, index: int) -> "set[int] | set[None]":
+        """The quantiles of an op instance and of some later instances, whose programs are made together."""
+        return {None} if self._jitter is None else self._jitter.quantiles_ahead(rank, op, index)
+
+    def _noise(self, quantile: int | None) -> NoiseFactors:
+        """The factors of the noise of a quantile."""
+        return NO_NOISE if self._jitter is None or quantile is None else self._jitter.factors(quantile)
+
+    def blocked_rank(
+        self, rank: int, op: CommunicationOp, coordinates: Coordinates, index: int, stream: int
+    ) -> BlockedRank | None:
         """The ranks that a rank waits for within an op; None if it waits for its own work.
 
         Parameters
         ----------
+        index : index among the instances of the op on the rank
         stream : stream of the engine that runs the op
         """
         transfers = self._engine.awaited_transfers(stream)
         if not transfers:
             return None
-        stages, group = self.communication(rank, op, coordinates).stages, self._ranks.group(rank, op.axis)
+        stages, group = self.communication(rank, op, coordinates, index).stages, self._ranks.group(rank, op.axis)
         peers: dict[int, None] = {}
         for stage, _, to_send, to_receive in transfers:
             step = stages[stage].step
@@ -168,25 +192,28 @@ class OpPrograms:
             self._programs[key] = self._engine.add_program(stages)
         return self._programs[key]
 
-    def _comm_program(self, rank: int, op: CommunicationOp, comm_plan: CommPlan, *, first: bool) -> CommProgram:
+    def _comm_program(
+        self, rank: int, op: CommunicationOp, comm_plan: CommPlan, *, first: bool, noise: NoiseFactors
+    ) -> CommProgram:
         """Programs of a communication op, from the op's plan."""
         by_library, name = self._library_time(rank, op, comm_plan, first=first), lane(op)
         if by_library is not None:  # its seconds include local copies
-            return self._comm_program_of(list(self._library_stages(rank, op, comm_plan, by_library)))
+            return self._comm_program_of(list(self._library_stages(rank, op, comm_plan, by_library, noise)))
         before: list[TaggedStage] = []
         if self._overhead(comm_plan):
             before.append(TaggedStage(ProgramStage(local=self._delay(rank, name, self._overhead(comm_plan)))))
         if comm_plan.copied.before:
-            before.append(TaggedStage(ProgramStage(local=self._bytes(rank, name, "copy", comm_plan.copied.before))))
+            copied = self._bytes(rank, name, "copy", noise, comm_plan.copied.before)
+            before.append(TaggedStage(ProgramStage(local=copied)))
         after = (
-            [TaggedStage(ProgramStage(local=self._bytes(rank, name, "copy", comm_plan.copied.after)))]
+            [TaggedStage(ProgramStage(local=self._bytes(rank, name, "copy", noise, comm_plan.copied.after)))]
             if comm_plan.copied.after
             else []
         )
         is_own = not self._choices.by_library(op)
         chunk_bytes = self._messages.chunk_bytes if is_own else LIBRARY_CHUNK_BYTES
         if not self._messages.eager or not chunk_bytes:
-            steps = list(self._step_stages(rank, op, comm_plan))
+            steps = list(self._step_stages(rank, op, comm_plan, noise))
             return self._comm_program_of([*before, *steps, *after])
         from quadrille.simulator.ranks.eager_protocol import EagerOp
 
@@ -197,10 +224,11 @@ class OpPrograms:
             self._ranks.group(rank, op.axis),
             comm_plan,
             partial(self._delay, rank, name),
-            partial(self._bytes, rank, name, "add"),
+            partial(self._bytes, rank, name, "add", noise),
             chunk_bytes,
             waits_for_delivery=is_own,
             core_wait=self._core_wait(rank, name),
+            noise=noise.transfer,
         )
         own, eager_sends = [*before, *eager_op.rank_stages(), *after], list(eager_op.send_stages())
         return self._comm_program_of(own, eager_sends, extrapolated=eager_op.extrapolated())
@@ -211,7 +239,9 @@ class OpPrograms:
         program = self._program([tagged.stage for tagged in own])
         return CommProgram(tuple(own), program, self._program(list(eager_sends)) if eager_sends else None, extrapolated)
 
-    def _step_stages(self, rank: int, op: CommunicationOp, comm_plan: CommPlan) -> Iterator[TaggedStage]:
+    def _step_stages(
+        self, rank: int, op: CommunicationOp, comm_plan: CommPlan, noise: NoiseFactors
+    ) -> Iterator[TaggedStage]:
         """The stages of all steps: one after another, or posted at once."""
         rows = list(step_runs(comm_plan))
         at_once = comm_plan.traffic is not None and comm_plan.traffic.lowered.at_once
@@ -222,12 +252,19 @@ class OpPrograms:
             sends = [(group[row.step.send_to], row.step) for row in rows if row.step.send_to is not None]
             copying = sum(self._messages.copying_seconds(lane_name, rank, receiver, step) for receiver, step in sends)
         for number, row in enumerate(rows, 1):
-            stage = self._step(rank, op, comm_plan, row.step, row.times, copying)
+            stage = self._step(rank, op, comm_plan, row.step, row.times, copying, noise)
             posted = at_once and number < len(rows)
             yield TaggedStage(replace(stage, posted=posted) if posted else stage, row.step, row.number)
 
     def _step(
-        self, rank: int, op: CommunicationOp, comm_plan: CommPlan, step: PlanStep, times: int, copying: float
+        self,
+        rank: int,
+        op: CommunicationOp,
+        comm_plan: CommPlan,
+        step: PlanStep,
+        times: int,
+        copying: float,
+        noise: NoiseFactors,
     ) -> ProgramStage:
         """The stage of a step, repeated `times` times, in which the rank waits for both transfers.
 
@@ -238,11 +275,14 @@ class OpPrograms:
         group = self._ranks.group(rank, op.axis)
         send = receive = added = None
         if step.send_to is not None:
-            send = self._messages.message(comm_plan.channel_name, rank, group[step.send_to], step, copying=copying)
+            receiver = group[step.send_to]
+            send = self._messages.message(
+                comm_plan.channel_name, rank, receiver, step, copying=copying, noise=noise.transfer
+            )
         if step.receive_from is not None:
             receive = self._messages.engine_channel(comm_plan.channel_name, group[step.receive_from], rank)
         if step.added:
-            added = self._bytes(rank, lane(op), "add", step.added)
+            added = self._bytes(rank, lane(op), "add", noise, step.added)
         return ProgramStage(times, send, receive, added)
 
     def _library_time(self, rank: int, op: CommunicationOp, comm_plan: CommPlan, *, first: bool) -> LibraryTime | None:
@@ -262,7 +302,7 @@ class OpPrograms:
         return library_time
 
     def _library_stages(
-        self, rank: int, op: CommunicationOp, comm_plan: CommPlan, time: LibraryTime
+        self, rank: int, op: CommunicationOp, comm_plan: CommPlan, time: LibraryTime, noise: NoiseFactors
     ) -> Iterator[TaggedStage]:
         """Stages of a library's collective: members wait for each other in steps of no time, then for its seconds."""
         group = self._ranks.group(rank, op.axis)
@@ -274,7 +314,8 @@ class OpPrograms:
                 None if sender is None else self._messages.rendezvous(comm_plan.channel_name, sender, rank)[0],
             )
             yield TaggedStage(stage, step, number)
-        sent = self._messages.self_message(rank, lane(op), time.seconds, extrapolated=time.extrapolated)
+        seconds = time.seconds * noise.transfer
+        sent = self._messages.self_message(rank, lane(op), seconds, extrapolated=time.extrapolated)
         yield TaggedStage(ProgramStage(send=sent, receive=sent[0]))
 
     def _overhead(self, comm_plan: CommPlan) -> float:
@@ -285,9 +326,9 @@ class OpPrograms:
             return host.single_rank_op_seconds if alone else 0.0
         return 0.0 if alone else device.overhead_seconds
 
-    def _bytes(self, rank: int, name: str, operation: str, size: int) -> int:
+    def _bytes(self, rank: int, name: str, operation: str, noise: NoiseFactors, size: int) -> int:
         """Flow of memory-bound local work within an op."""
-        return self._work(rank, name, self._local.of_bytes(rank, operation, size))
+        return self._work(rank, name, self._local.of_bytes(rank, operation, size).times(noise.local))
 
     def _work(self, rank: int, name: str, work: HostWork) -> int:
         key = rank, name, work

@@ -34,6 +34,7 @@ class MatmulFlags:
     threads: str = ""
     placement: str = "packed"
     shards: str = ""
+    jitter: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """From flags to a multiplication experiment: problem, grid, algorithm and execution options."""
 
-from typing import cast, get_args
+from typing import TYPE_CHECKING, cast, get_args
 
 from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.errors import InputError
@@ -14,6 +14,9 @@ from quadrille.cli.parsing.flags import AUTO, MatmulFlags
 from quadrille.cli.parsing.numbers import one_of, whole_number
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.matmul import MatmulExperiment
+
+if TYPE_CHECKING:
+    from quadrille.simulator.ranks.jitter import Jitter
 
 
 def parse_matmul(flags: MatmulFlags) -> MatmulExperiment:
@@ -35,7 +38,7 @@ def parse_matmul(flags: MatmulFlags) -> MatmulExperiment:
 
 
 def parse_execution(flags: MatmulFlags) -> ExecutionOptions:
-    """The execution options that the flags describe: overlaps, collectives, threads, placement, shards, bands."""
+    """The execution options that the flags describe: overlaps, collectives, bands, threads, placement, …"""
     return ExecutionOptions(
         overlaps=_overlaps(flags.overlap),
         choices=parse_choices(flags.collectives),
@@ -44,7 +47,17 @@ def parse_execution(flags: MatmulFlags) -> ExecutionOptions:
         shards=cast(Shards, one_of(flags.shards, "shards", get_args(Shards))) if flags.shards else None,
         bands=whole_number(flags.bands, "--bands"),
         any_order=flags.order == AUTO,
+        jitter=_jitter(flags.jitter),
     )
+
+
+def _jitter(text: str) -> "Jitter | None":
+    """The noise in the text, such as `compute=0.1`; None for an empty text."""
+    if not text:
+        return None
+    from quadrille.cli.parsing.jitter import parse_jitter
+
+    return parse_jitter(text)
 
 
 def _overlaps(text: str) -> frozenset[OverlapName]:

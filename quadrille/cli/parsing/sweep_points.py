@@ -33,7 +33,7 @@ from quadrille.experiments.sweep.varied_key import COLLECTIVE_KEY, VariedKey
 from quadrille.topologies.machines.machine import Machine
 
 MOST_POINTS = 100_000
-LISTS = ("matmul", "mlp", "gpt", "grid", "order", "overlap", "placement")
+LISTS = ("matmul", "mlp", "gpt", "grid", "order", "overlap", "placement", "jitter")
 """Keys whose values contain commas, so that only semicolons separate the values."""
 FAULTS = ("fail", "degrade", "slow")
 NONE = "none"
