@@ -16,10 +16,9 @@ Source: NVIDIA, NCCL 2.28, src/graph/tuning.cc, ncclTopoTuneModel and ncclTopoGe
 """
 
 from math import inf
+from typing import TYPE_CHECKING
 
-from quadrille.algorithms.collectives.nccl import rccl_constants
 from quadrille.algorithms.collectives.nccl.communicator import NcclGroup
-from quadrille.algorithms.collectives.nccl.rccl_constants import RcclAlgorithm, tuning_model
 from quadrille.algorithms.collectives.nccl.tuning_constants import (
     ALGORITHMS,
     AMD,
@@ -50,6 +49,9 @@ from quadrille.algorithms.collectives.nccl.tuning_constants import (
     Protocol,
 )
 from quadrille.algorithms.schedule.ops import CollectiveKind
+
+if TYPE_CHECKING:
+    from quadrille.algorithms.collectives.nccl.rccl_constants import RcclAlgorithm, TuningModel
 
 ALGORITHMS_OF_KIND: dict[CollectiveKind, tuple[Algorithm, ...]] = {
     "all_reduce": ("tree", "ring", "nvls", "nvls_tree"),
@@ -139,11 +141,18 @@ def _rccl_bandwidth(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm
     return group.tree_bandwidth * rccl_share(group, "tree", protocol) / 2
 
 
-def rccl_share(group: NcclGroup, algorithm: RcclAlgorithm, protocol: Protocol) -> float:
+def _rccl_model(group: NcclGroup) -> "TuningModel":
+    """RCCL's tables for a group; they are loaded for AMD's GPUs only."""
+    from quadrille.algorithms.collectives.nccl.rccl_constants import tuning_model
+
+    return tuning_model(group.generation, group.nodes)
+
+
+def rccl_share(group: NcclGroup, algorithm: "RcclAlgorithm", protocol: Protocol) -> float:
     """Share of the channels' bandwidth that RCCL counts on; 0 for LL128, which RCCL does not use here."""
     if protocol == "LL128":
         return 0.0
-    model = tuning_model(group.generation, group.nodes)
+    model = _rccl_model(group)
     shares = model.share_of_two if group.nodes <= 2 else model.share_of_more
     return shares[algorithm][PROTOCOLS.index(protocol)]
 
@@ -152,8 +161,8 @@ def _rccl_factor(size_bytes: float, group: NcclGroup, algorithm: Algorithm, prot
     """RCCL's factor on the bandwidth by the size of the buffer, of trees, and of rings on several nodes."""
     if algorithm not in ("tree", "ring") or (algorithm == "ring" and group.nodes == 1):
         return 1.0
-    row = tuning_model(group.generation, group.nodes).factors[algorithm][protocol == "Simple"]
-    return row[min(halvings(int(size_bytes) >> 6), rccl_constants.SIZES - 1)]
+    row = _rccl_model(group).factors[algorithm][protocol == "Simple"]
+    return row[min(halvings(int(size_bytes) >> 6), len(row) - 1)]
 
 
 def largest_ll_bandwidth(group: NcclGroup) -> float:
@@ -240,8 +249,10 @@ def step_latencies(group: NcclGroup, algorithm: Algorithm, protocol: Protocol) -
     """Latencies before the first step, of a step inside a node, and of a step between nodes [s]."""
     p = PROTOCOLS.index(protocol)
     if group.generation in AMD and algorithm in ("tree", "ring"):
-        model = tuning_model(group.generation, group.nodes)
-        base, inside, between = rccl_constants.BASE_LATENCY[p], model.inside[algorithm][p], model.between[algorithm][p]
+        from quadrille.algorithms.collectives.nccl.rccl_constants import BASE_LATENCY as RCCL_BASE_LATENCY
+
+        model = _rccl_model(group)
+        base, inside, between = RCCL_BASE_LATENCY[p], model.inside[algorithm][p], model.between[algorithm][p]
     else:
         exposed: Algorithm = "tree" if group.ranks_per_node == 1 else algorithm  # one GPU to a node hides nothing
         base, inside = BASE_LATENCY[algorithm][p], STEP_LATENCY[group.intra_kind][algorithm][p]
