@@ -102,6 +102,13 @@ class Network:
     def endpoint_count(self) -> int:
         return self.endpoints[1]
 
+    def count_per_node(self, kind: str) -> int:
+        """Number of nodes of a kind, such as network cards, in each compute node; the last one counts as full."""
+        if kind == self.endpoints[0]:
+            return self.per_node
+        compute_nodes = -(-self.endpoint_count // self.per_node)
+        return max(1, -(-self.kinds[kind][1] // compute_nodes))
+
     def endpoint_nodes(self) -> Ints:
         """Node number of each compute endpoint [endpoints]."""
         kind, count = self.endpoints

@@ -42,6 +42,16 @@ def open_regular(path: str | Path) -> IO[bytes]:
         raise
 
 
+def is_folder(path: str | Path) -> bool:
+    """Whether `path` names a folder; a text that cannot be a name, such as one of 300 letters, names none."""
+    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises for such a text
+
+
+def is_file(path: str | Path) -> bool:
+    """Whether `path` names a regular file; a text that cannot be a name names none."""
+    return os.path.isfile(path)  # noqa: PTH113 - Path.is_file raises for such a text
+
+
 def read_bytes(path: str | Path, most_bytes: int = MOST_BYTES) -> bytes:
     """The content of the regular file at `path`.
 

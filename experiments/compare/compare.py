@@ -9,6 +9,7 @@ import msgspec
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.chrome_trace import write_chrome_trace
+from quadrille.algorithms.formats.input_files import is_folder
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.timelines.timeline import Timeline
@@ -56,7 +57,7 @@ def compare(
     destinations.check(inputs)
     if timelines and not figure and not trace:
         raise InputError("--timelines is given without --plot and --trace: one to show them in is needed")
-    folders = [Path(path).is_dir() for path in (predicted, measured)]
+    folders = [is_folder(path) for path in (predicted, measured)]
     if not any(folders):
         _report_files(predicted, measured, destinations, timelines, provenance(command))
         return

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats.input_files import is_file
 from quadrille.algorithms.formats.record import Kind
 from quadrille.algorithms.formats.timeline_files import load_timeline
 from quadrille.algorithms.timelines.timeline import Timeline
@@ -23,7 +24,7 @@ def load_timelines(
     ranks : number of ranks of the records
     """
     default_paths = (timeline_path(predicted), timeline_path(measured))
-    if paths is None and not all(Path(path).is_file() for path in default_paths):
+    if paths is None and not all(map(is_file, default_paths)):
         return None
     predicted_path, measured_path = paths or default_paths
     return _load_timeline(predicted_path, "predicted", ranks), _load_timeline(measured_path, "measured", ranks)

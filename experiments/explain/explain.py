@@ -6,7 +6,6 @@ FILE is a predicted or measured record, or the JSON of `quadrille collective` or
 
 from collections.abc import Sequence
 from heapq import nlargest
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -98,8 +97,6 @@ def explain_file(path: str) -> Explanation:
     ------
     InputError : a file of another kind
     """
-    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
-        raise InputError(f"{path} is no plain file: a record, or the JSON of collective or flows, is needed")
     schema = _schema(path)
     if schema in EXPLAINABLE_SCHEMAS:
         return _explain_answer(schema_files.read(path, ExplainableAnswer, schema), EXPLAINABLE_SCHEMAS[schema])

@@ -43,7 +43,7 @@ def cards_that_carry(routes: Routes, endpoints: Ints, link_bytes: Floats) -> Car
         return None
     kind = "nic" if "nic" in net.kinds else net.endpoints[0]
     first, count = net.kinds[kind]
-    per_node = max(1, count * net.per_node // net.endpoint_count)
+    per_node = net.count_per_node(kind)
     leaving = (net.sources >= first) & (net.sources < first + count) & ~links_between_gpus(net) & (link_bytes > 0)
     to_endpoint = np.isin(net.targets, net.endpoint_nodes())
     used = np.unique(net.sources[leaving & ~to_endpoint] - first)

@@ -101,7 +101,8 @@ def point_of(point_flags: SweepFlags) -> SweepPoint:
     if point_flags.gpus:
         flags = with_grid_on_gpus(flags, point_flags.gpus)
     experiment = experiment_of(flags)
-    return OneGrid(experiment, machine_of(point_flags.on, experiment.grid.size))
+    gpus = max(experiment.grid.size, whole_number(point_flags.gpus or "1", "gpus"))
+    return OneGrid(experiment, machine_of(point_flags.on, gpus))
 
 
 def _files_read(base: SweepFlags, varied: Sequence[VariedKey]) -> dict[str, str]:

@@ -128,7 +128,7 @@ def exit_cards(routes: Routes, endpoints: Ints) -> Ints:
     net = routes.net
     kind = "nic" if "nic" in net.kinds else net.endpoints[0]
     first, count = net.kinds[kind]
-    per_node = max(1, count * net.per_node // net.endpoint_count)
+    per_node = net.count_per_node(kind)
     node = endpoints // net.per_node
     remote = np.where(node == node[0], endpoints[np.argmax(node != node[0])], endpoints[0])
     paths = routes.between(endpoints, remote)
@@ -146,7 +146,7 @@ def _node_of_source(net: Network, link: int) -> int:
     kind = "nic" if "nic" in net.kinds else net.endpoints[0]
     first, count = net.kinds[kind]
     place = int(net.sources[link]) - first
-    per_node = max(1, count * net.per_node // net.endpoint_count)
+    per_node = net.count_per_node(kind)
     return place // per_node if 0 <= place < count else -1
 
 

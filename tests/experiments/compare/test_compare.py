@@ -435,3 +435,9 @@ def test_orders_of_passes_show_where_they_part(capsys):
     printed = capsys.readouterr().out
     assert "pass 3" in printed
     assert "nowhere" in printed
+
+
+def test_a_name_that_no_file_can_have_is_refused_in_one_line(paths):
+    for records in (("a" * 300, paths[1]), (paths[0], "a" * 300)):
+        with pytest.raises(InputError, match="cannot be read: File name too long"):
+            compare(*records)

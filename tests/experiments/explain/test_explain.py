@@ -506,5 +506,5 @@ def test_a_record_written_before_there_were_links_is_read(tmp_path, capsys):
 
 
 def test_what_is_no_plain_file_is_refused_before_it_is_read():
-    with pytest.raises(InputError, match="/dev/zero is no plain file"):
+    with pytest.raises(InputError, match="/dev/zero cannot be read: not a regular file"):
         explain("/dev/zero")

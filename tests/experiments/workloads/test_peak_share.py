@@ -63,7 +63,7 @@ def test_a_step_on_a_device_that_reaches_its_peak_has_at_most_its_peak(sequence,
     record = predict_record_and_timeline(TrainingExperiment(problem), ideal())[0]
     assert record.percent_of_peak == pytest.approx(100.0, abs=1e-3)
     peak = 100 * record.hardware_flops_per_second_per_gpu / record.percent_of_peak
-    assert record.model_flops_per_second_per_gpu <= peak
+    assert record.model_flops_per_second_per_gpu <= peak * (1 + 1e-12)  # rounding
 
 
 @settings(max_examples=20, deadline=None)
