@@ -8,17 +8,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import StringIO
-from math import isfinite
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.errors import InputError, nearest_hint
 from quadrille.algorithms.formats.input_files import read_text
+from quadrille.algorithms.units import LONGEST_SECONDS
 
 COLUMNS = ("source", "destination", "bytes", "start_s")
 EXAMPLE = ",".join(COLUMNS)
 MOST_BYTES = 1 << 30
+MOST = {"bytes": 1e21, "start_s": LONGEST_SECONDS}
+"""Largest accepted numbers of bytes and seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,8 @@ def _is_valid(table: NDArray[np.float64], columns: tuple[str, ...]) -> bool:
         return False
     ends = table[:, [columns.index("source"), columns.index("destination")]]
     whole = (ends == np.floor(ends)) & (ends < 2**53)
+    if any((table[:, columns.index(name)] > most).any() for name, most in MOST.items()):
+        return False
     return bool(np.isfinite(table).all() and (table >= 0).all() and whole.all() and (ends[:, 0] != ends[:, 1]).all())
 
 
@@ -183,11 +187,14 @@ def _first_fault_error(lines: list[str], columns: tuple[str, ...], path: str) ->
 def _reason(name: str, cell: str) -> str:
     """The reason why a cell is invalid; empty if it is valid."""
     quantity = {"bytes": "bytes", "start_s": "seconds"}.get(name)
-    accepted = f"a finite number of {quantity} from 0 is accepted" if quantity else "a whole number from 0 is accepted"
+    most = MOST.get(name, 2.0**53 - 1)
+    accepted = (
+        f"a number of {quantity} from 0 to {most:g} is accepted" if quantity else "a whole number from 0 is accepted"
+    )
     try:
         value = float(cell)
     except ValueError:
         return accepted
-    if not isfinite(value) or value < 0 or "_" in cell:
+    if not 0 <= value <= most or "_" in cell:
         return accepted
-    return "" if quantity or (value == int(value) and value < 2**53) else accepted
+    return "" if quantity or value == int(value) else accepted

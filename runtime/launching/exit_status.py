@@ -101,6 +101,16 @@ def options_named(options: Sequence[str]) -> str:
 
 
 def reason_in(status: int, output: LauncherOutput) -> str:
-    """The launcher's remarks as one line: the first paragraph, and the option that it names."""
+    r"""The launcher's remarks as one line: the first paragraph, and the option that it names.
+
+    >>> output = LauncherOutput()
+    >>> output.keep_remark("-" * 60 + "\nA daemon failed to report back. Remote host: far\n" + "-" * 60)
+    True
+    >>> reason_in(255, output)
+    'no process of the launcher began on host far'
+    """
+    for remark in output.remarks:
+        if unreached := re.search(r"daemon failed to report back.*Remote host:\s*(\S+)", remark, re.DOTALL):
+            return f"no process of the launcher began on host {unreached[1]}"
     paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", "\n\n".join(output.remarks))]
     return " ".join(paragraphs[:2]) or f"it ended with exit status {status}"

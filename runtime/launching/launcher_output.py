@@ -148,6 +148,15 @@ class LauncherOutput:
             return []
         return self._pass([line])
 
+    def keep_remark(self, text: str) -> bool:
+        """Whether a text is a remark of the launcher in a frame of its own; such a text is kept."""
+        lines = text.strip().splitlines()
+        framed = len(lines) > 2 and RULE.match(lines[0]) and RULE.match(lines[-1])
+        if not framed or not FRAMED.search(text):
+            return False
+        self._keep("\n".join(lines[1:-1]))
+        return True
+
     def finish(self) -> list[str]:
         """The lines of an unclosed frame, unless they are the launcher's."""
         return self._close() if self._framed is not None else []

@@ -105,9 +105,16 @@ def pass_on(process: subprocess.Popen[str], output: LauncherOutput, progress: St
 
 
 def pass_stdout(process: subprocess.Popen[str], output: LauncherOutput, progress: StartProgress) -> None:
-    """Write the ranks' stdout as it arrives; after the first error the rest is read and dropped, so no rank waits."""
+    """Write the ranks' stdout as it arrives; after the first error the rest is read and dropped, so no rank waits.
+
+    A remark of the launcher that comes before anything else is kept with those on its stderr.
+    """
     assert process.stdout is not None
+    is_first = True
     while block := os.read(process.stdout.fileno(), BLOCK_BYTES):
+        if is_first and output.keep_remark(block.decode(errors="replace")):
+            continue
+        is_first = False
         progress.end()
         try:
             if output.stdout_error is None:

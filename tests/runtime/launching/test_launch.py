@@ -16,7 +16,7 @@ from quadrille.runtime.host.console import INTERRUPTED
 from quadrille.runtime.launching import environment as surroundings
 from quadrille.runtime.launching import launch_folder
 from quadrille.runtime.launching.environment import rank_variables
-from quadrille.runtime.launching.exit_status import explained
+from quadrille.runtime.launching.exit_status import explained, reason_in
 from quadrille.runtime.launching.launch import MOST_RANKS_A_CORE, launch
 from quadrille.runtime.launching.launch_folder import processes_of_launch
 from quadrille.runtime.launching.launcher_output import Failure, LauncherOutput
@@ -449,3 +449,11 @@ def test_a_single_rank_fails_by_leaving_with_the_status_of_the_error(capsys, err
     assert left.value.code == status
     text = str(error) if isinstance(error, QuadrilleError) else f"OSError: {error}"
     assert capsys.readouterr().err == f"quadrille: {text}\n"
+
+
+def test_a_remark_that_the_launcher_prints_first_on_stdout_is_kept_and_what_ranks_print_is_not():
+    rule, output = "-" * 60, LauncherOutput()
+    assert output.keep_remark(f"{rule}\nA daemon failed to report back.\n\n  Remote host: far\n{rule}\n")
+    assert reason_in(255, output) == "no process of the launcher began on host far"
+    for text in ("predicted: 4d\n", f"{rule}\na table of a rank\n{rule}\n", f"{rule}\nno daemon, no end"):
+        assert not output.keep_remark(text)
