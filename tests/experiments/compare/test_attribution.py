@@ -9,7 +9,7 @@ from quadrille.experiments.compare.attribution import attribute, cause_shares, c
 from quadrille.experiments.compare.drift import drift, drift_of_kind
 
 KINDS = ["gemm", "pointwise", "host_copy", "all_gather", "all_reduce", "barrier", "shift"]
-times = st.floats(0, 100)
+times = st.floats(0, 100, allow_subnormal=False)
 parts = st.dictionaries(st.sampled_from(["compute", "transfer", "latency", "waiting", "other"]), times)
 
 
