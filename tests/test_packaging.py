@@ -1,5 +1,6 @@
 """What `pip install` puts on a machine: the wheel is built once, and read."""
 
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -96,7 +97,7 @@ def test_a_missing_extra_is_one_line_with_the_command_of_the_clone_or_of_the_pac
 ):
     wheel.extractall(tmp_path)
     commands = {
-        ROOT: f"make -C {ROOT} setup, which installs {package} into {ROOT}/.venv",
+        ROOT: f"make -C {shlex.quote(str(ROOT))} setup, which installs {package} into {ROOT}/.venv",
         tmp_path: f"pip install '{DISTRIBUTION}[{EXTRAS[package]}]'",
     }
     for folder, command in commands.items():

@@ -136,17 +136,17 @@ def _otherwise(kind: str, config: Mapping[str, object], sequence: int) -> Iterat
             if config.get("use_parallel_residual", True):
                 yield "the MLP follows attention, not beside it"
             if (share := config.get("rotary_pct", 0.25)) != 1:
-                yield f"all columns of a head are rotated, not a share of {share}"
+                yield f"all columns of a head are rotated, not a share of {share!s:.60}"
         case "llama" | "mistral":
             window = config.get("sliding_window")
             if config.get("rope_scaling"):
                 yield "rotary positions are not scaled"
             if isinstance(window, int) and window < sequence:
-                yield f"attention sees all tokens before each, not the last {window}"
+                yield f"attention sees all tokens before each, not the last {window!s:.60}"
             if config.get("attention_bias") or config.get("mlp_bias"):
                 yield "products have no biases"
             if (gate := config.get("hidden_act", "silu")) != "silu":
-                yield f"the MLP's gate is silu, not {gate}"
+                yield f"the MLP's gate is silu, not {gate!s:.60}"
         case _:
             pass
 

@@ -57,7 +57,7 @@ def _lines(stages: Stages, slots: list[Slot], length: int) -> list[str]:
         f"{f'stage {stage}':{title}}  " + " ".join(f"{cell:{width}}" for cell in row[:shown]).rstrip()
         for stage, row in enumerate(cells)
     ]
-    return lines if shown == length else [*lines, f"and {length - shown} more slots"]
+    return lines if shown == length else [*lines, f"and {length - shown} more slots; a smaller --batch shows all"]
 
 
 def _name(stages: Stages, slot: Slot) -> str:

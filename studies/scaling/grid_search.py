@@ -76,7 +76,9 @@ def search_grids(scaling_problem: ScalingProblem, machine: MachineOf) -> Scaling
             if not fitting:
                 missing.append(_no_run(scaling_problem, gpus, algorithm, [grid for _, grid in its_grids], part, limit))
     if not runs:
-        more = f"; and {len(missing) - MOST_REASONS} more" if len(missing) > MOST_REASONS else ""
+        more = (
+            f"; and {len(missing) - MOST_REASONS} more, which rank --gpus names" if len(missing) > MOST_REASONS else ""
+        )
         reasons = "; ".join(missing[:MOST_REASONS]) + more
         raise InputError(f"scaling {_sizes(scaling_problem.matmul)}: nothing to simulate; {reasons}")
     return ScalingResult(

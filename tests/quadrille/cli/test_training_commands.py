@@ -310,3 +310,13 @@ def test_flags_that_are_shared_mean_the_same():
     one = experiment_of(TrainingFlags(matmul="4,4,4", grid="x=2", overlap="oag", threads="2"))
     other = experiment_of(TrainingFlags(mlp="4,4", batch="4", grid="x=2", overlap="oag", threads="2"))
     assert (one.grid, one.execution) == (other.grid, other.execution)
+
+
+def test_a_remark_about_a_model_file_shows_the_beginning_of_a_long_value(capsys, tmp_path):
+    sizes = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4}
+    more = {"num_key_value_heads": 2, "max_position_embeddings": 32, "vocab_size": 256, "hidden_act": "a" * 5000}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "llama", **sizes, **more}))
+    run = called(capsys, "simulate", "--gpt", str(path), "--grid", "x=2", "--batch", "4", "--machine", "perlmutter")
+    remark = next(line for line in run.err.splitlines() if "the MLP's gate is silu" in line)
+    assert len(remark) < 300
