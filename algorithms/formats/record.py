@@ -23,7 +23,7 @@ from quadrille.algorithms.formats.workload import Count, Size, Workload
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.schedule.program import PipelineSchedule
-from quadrille.algorithms.units import format_seconds
+from quadrille.algorithms.units import LONGEST_SECONDS, format_seconds
 
 __all__ = ["Provenance", "Record", "load_record", "provenance", "save_record"]
 
@@ -42,8 +42,8 @@ OLDER = {
 }
 """Older schemas, with the keys that were renamed and the values that changed their meaning since."""
 
-Seconds = Annotated[float, Meta(ge=0)]
-PositiveSeconds = Annotated[float, Meta(gt=0)]
+Seconds = Annotated[float, Meta(ge=0, le=LONGEST_SECONDS)]
+PositiveSeconds = Annotated[float, Meta(gt=0, le=LONGEST_SECONDS)]
 Rate = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Dtype = Literal["float64", "float32", "float16", "bfloat16"]

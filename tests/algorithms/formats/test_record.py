@@ -73,7 +73,7 @@ def test_a_record_written_twice_is_the_same_file(record, tmp_path):
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
-@given(st.floats(0, 1e300), st.lists(st.floats(1e-300, 1e300), max_size=3))
+@given(st.floats(0, 1e12), st.lists(st.floats(1e-300, 1e12), max_size=3))
 def test_times_survive_the_file_to_the_last_bit(tmp_path_factory, seconds, gemm_seconds):
     path = tmp_path_factory.getbasetemp() / "times.json"
     raw = {**EXAMPLE, "seconds": seconds, "reference": {"gemm_seconds": gemm_seconds}}
