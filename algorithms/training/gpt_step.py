@@ -26,8 +26,6 @@ from quadrille.algorithms.training.vocabulary import TABLE
 from quadrille.algorithms.training.zero import ParameterSharding, shard_layer
 from quadrille.algorithms.training.zero_bubble import SplitBackward, split_backward, with_split_copies
 
-WRAP_LANE_OFFSET = 2
-"""Added to the lane of transfers between the last and the first stage, which only interleaved chunks have."""
 OTHER_END_GRADIENT = f"d{TABLE} of the other end"
 ON_ALL_CHUNKS = 1
 
@@ -168,40 +166,18 @@ class GptStep:
         return self._stages.interleaved(forward, backward, self._layers_weights())
 
     def _receive_x(self, wraps: bool) -> Program:
-        op = self._receive("X", FORWARD_LANE, -1, wraps)
+        op = self._stages.receive("X", FORWARD_LANE, _stage(-1), wraps=wraps)
         return (Repeat(LAYER, 1, (op,), first=self._stages.begin),)
 
     def _send_x(self, wraps: bool) -> Program:
-        op = self._send("X", FORWARD_LANE, 1, wraps)
+        op = self._stages.send("X", FORWARD_LANE, _stage(1), wraps=wraps)
         return (Repeat(LAYER, 1, (op,), first=Sum(self._stages.begin, self._stages.length())),)
 
     def _receive_dx(self, wraps: bool) -> Program:
-        return (self._receive("dX", BACKWARD_LANE, 1, wraps),)
+        return (self._stages.receive("dX", BACKWARD_LANE, _stage(1), wraps=wraps),)
 
     def _send_dx(self, wraps: bool) -> Program:
-        return (self._send("dX", BACKWARD_LANE, -1, wraps),)
-
-    def _receive(self, tensor: str, direction: int, distance: int, wraps: bool) -> Receive:
-        driven = self._stages.driven
-        return Receive(
-            name=_name(f"receive {tensor}", wraps),
-            axis="pipeline",
-            lane=_lane(self._stages.lane(direction), wraps),
-            sender=_stage(distance),
-            into=tensor,
-            posted=driven,
-            concurrent=driven,
-        )
-
-    def _send(self, tensor: str, direction: int, distance: int, wraps: bool) -> Send:
-        return Send(
-            name=_name(f"send {tensor}", wraps),
-            axis="pipeline",
-            lane=_lane(self._stages.lane(direction), wraps),
-            to=_stage(distance),
-            source=tensor,
-            concurrent=True,
-        )
+        return (self._stages.send("dX", BACKWARD_LANE, _stage(-1), wraps=wraps),)
 
     def _exchange(self, stage: int) -> Program:
         """Exchange and addition of both ends' shares of a shared table's gradient."""
@@ -260,11 +236,3 @@ def _not_on_last_chunk(chunks: int) -> IntExpression:
 
 def _stage(distance: int) -> Affine:
     return Affine("pipeline", 1, distance, modulo="pipeline")
-
-
-def _lane(lane: int, wraps: bool) -> int:
-    return lane + WRAP_LANE_OFFSET if wraps else lane
-
-
-def _name(words: str, wraps: bool) -> str:
-    return f"{words} around" if wraps else words

@@ -6,7 +6,7 @@ A stage sends the activation H after its last product, and receives the gradient
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from quadrille.algorithms.schedule.ops import Kernel, Op, Receive, Send, reads, writes
+from quadrille.algorithms.schedule.ops import Kernel, Op, reads, writes
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.program import ops as ops_of
 from quadrille.algorithms.schedule.schedule import Role
@@ -78,7 +78,7 @@ class MlpStep:
     def _forward(self, span: StageLayers) -> Program:
         program: list[Op | Repeat] = []
         if span.first > 0:
-            program.append(self._receive(f"H{span.first}", FORWARD_LANE, span.stage - 1))
+            program.append(self._stages.receive(f"H{span.first}", FORWARD_LANE, span.stage - 1))
         for number in range(span.first + 1, span.last + 1):
             program += self.layers[number - 1].forward
             if number < len(self.layers):
@@ -87,38 +87,13 @@ class MlpStep:
                 )
         if span.last == len(self.layers):
             return (*program, *self.loss.forward)
-        name, to = f"H{span.last}", span.stage + 1
-        send = Send(
-            name=f"send {name}",
-            axis="pipeline",
-            lane=self._stages.lane(FORWARD_LANE),
-            to=to,
-            source=name,
-            concurrent=True,
-        )
-        return (*program, send)
-
-    def _send(self, name: str, direction: int, to: int) -> Send:
-        lane = self._stages.lane(direction)
-        return Send(name=f"send {name}", axis="pipeline", lane=lane, to=to, source=name, concurrent=True)
-
-    def _receive(self, name: str, direction: int, sender: int) -> Receive:
-        driven = self._stages.driven
-        return Receive(
-            name=f"receive {name}",
-            axis="pipeline",
-            lane=self._stages.lane(direction),
-            sender=sender,
-            into=name,
-            posted=driven,
-            concurrent=driven,
-        )
+        return (*program, self._stages.send(f"H{span.last}", FORWARD_LANE, span.stage + 1))
 
     def _backward(self, span: StageLayers) -> Program:
         program: list[Op | Repeat] = []
         if span.last < len(self.layers):
             program += [
-                self._receive(f"dH{span.last}", BACKWARD_LANE, span.stage + 1),
+                self._stages.receive(f"dH{span.last}", BACKWARD_LANE, span.stage + 1),
                 _gelu_gradient(span.last),
             ]
         for number in range(span.last, span.first, -1):
@@ -127,16 +102,7 @@ class MlpStep:
                 program.append(_gelu_gradient(number - 1))
         if span.first == 0:
             return tuple(program)
-        name, to = f"dH{span.first}", span.stage - 1
-        send = Send(
-            name=f"send {name}",
-            axis="pipeline",
-            lane=self._stages.lane(BACKWARD_LANE),
-            to=to,
-            source=name,
-            concurrent=True,
-        )
-        return (*program, send)
+        return (*program, self._stages.send(f"dH{span.first}", BACKWARD_LANE, span.stage - 1))
 
     def with_copies(self, tensors: list[Tensor]) -> list[Tensor]:
         """The tensors, activations with a copy for each microbatch in flight."""

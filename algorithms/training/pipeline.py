@@ -45,7 +45,7 @@ from quadrille.algorithms.schedule.expressions import (
     evaluate,
 )
 from quadrille.algorithms.schedule.grid import AXES, Grid
-from quadrille.algorithms.schedule.ops import AllReduce, Communication, Op, Pointwise
+from quadrille.algorithms.schedule.ops import AllReduce, Communication, Op, Pointwise, Receive, Send
 from quadrille.algorithms.schedule.parts import Coordinates, cut
 from quadrille.algorithms.schedule.pass_rules import StageState, pass_order
 from quadrille.algorithms.schedule.program import DrivenPasses, Pass, PassKind, PipelineSchedule, Program, Repeat, ops
@@ -57,8 +57,11 @@ from quadrille.algorithms.training.transformer import LAYER
 
 CHUNK, SLOT, BUFFER = "chunk", "slot", "buffer"
 """Loops over the chunks of a stage, the slots of a step, and the activation buffers."""
-FORWARD_LANE, BACKWARD_LANE, DRIVEN_LANE_OFFSET = 0, 1, 4
+FORWARD_LANE, BACKWARD_LANE = 0, 1
 """Lanes on which stages send each other activations and their gradients."""
+WRAP_LANE_OFFSET, DRIVEN_LANE_OFFSET = 2, 4
+"""Added to the lane of transfers between the last and the first stage, which only interleaved chunks have, and to the
+lanes of a message-driven pipeline."""
 AGREEMENT_LANE = 4
 """Lane on which ranks of a stage agree on the next pass, so that no other message of the axis delays them."""
 DECISION = "next pass"
@@ -192,12 +195,36 @@ class Stages:
         """Whether messages decide the order of passes."""
         return self.schedule == "message-driven" and self.count > 1
 
-    def lane(self, direction: int) -> int:
+    def send(self, tensor: str, direction: int, to: IntExpression, *, wraps: bool = False) -> Send:
+        """The message of a tensor to another stage; `wraps` between the last and the first stage, around the others."""
+        return Send(
+            name=_message_name("send", tensor, wraps),
+            axis="pipeline",
+            lane=self._lane(direction, wraps),
+            to=to,
+            source=tensor,
+            concurrent=True,
+        )
+
+    def receive(self, tensor: str, direction: int, sender: IntExpression, *, wraps: bool = False) -> Receive:
+        """The receive that meets `send`; a message-driven stage posts it before its pass begins."""
+        return Receive(
+            name=_message_name("receive", tensor, wraps),
+            axis="pipeline",
+            lane=self._lane(direction, wraps),
+            sender=sender,
+            into=tensor,
+            posted=self.driven,
+            concurrent=self.driven,
+        )
+
+    def _lane(self, direction: int, wraps: bool) -> int:
         """Lane of the messages of a direction.
 
         A posted receive takes the next message of its lane, so no other message of a message-driven pipeline uses it.
         """
-        return direction + DRIVEN_LANE_OFFSET if self.driven else direction
+        offset = DRIVEN_LANE_OFFSET if self.driven else WRAP_LANE_OFFSET if wraps else 0
+        return direction + offset
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -422,6 +449,10 @@ def slot_buffers(stages: Stages, stage: int) -> tuple[tuple[int, int, int], ...]
         cycles |= {of_round: (first, -rounds % length, length) for of_round, rounds in passed.items()}
         first += length
     return tuple(cycles[slot] for slot in range(in_round))
+
+
+def _message_name(verb: str, tensor: str, wraps: bool) -> str:
+    return f"{verb} {tensor} around" if wraps else f"{verb} {tensor}"
 
 
 def _agreement(passes: Program) -> Program:
