@@ -27,11 +27,11 @@ from functools import partial
 import numpy as np
 
 from quadrille.algorithms.analysis.equality_labels import Ints, sorted_distinct
+from quadrille.algorithms.analysis.folded_walk import FoldedWalks
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Communication, CommunicationOp, Receive, Send
 from quadrille.algorithms.schedule.parts import Coordinates
-from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.bounds.bounds_support import unsupported_reason
 from quadrille.simulator.bounds.bounds_walk import BoundsWalk
@@ -114,7 +114,7 @@ def bound_schedule(
     groups, work = rank_groups(schedule), ScheduleWork(schedule, choices)
     skips = fold_time and len(groups) == 1
     if not skips:
-        _check_instances(schedule, [group.coordinates for group in groups])
+        _check_instances(FoldedWalks(schedule, choices), [group.coordinates for group in groups])
     loops = LoopPeriods(schedule, work, allowed=skips)
     channel_list = list_channels(schedule, work, [(group.ranks, int(group.ranks[0])) for group in groups], loops.walk)
     concurrency = concurrency_of(schedule, [group.coordinates for group in groups], loops.walk)
@@ -136,27 +136,14 @@ def bound_schedule(
     return _consistent_result(inputs, own_work, partial(OpTotals, schedule.grid.size, np.array(sorted(kept_ranks))))
 
 
-def _check_instances(schedule: Schedule, programs: Sequence[Coordinates]) -> None:
+def _check_instances(walks: FoldedWalks, programs: Sequence[Coordinates]) -> None:
     """Raises InputError if a walk of these ranks' programs would visit too many op instances."""
-    count = sum(_instance_count(schedule.program(coordinates), coordinates) for coordinates in programs)
+    count = sum(instance.count for coordinates in programs for instance in walks.of(coordinates))
     if count > MOST_INSTANCES:
         raise InputError(
             f"granularity collective: the programs of {len(programs)} pipeline stages have {count} op instances, and "
             f"at most {MOST_INSTANCES} are accepted: fewer steps, microbatches or layers have fewer"
         )
-
-
-def _instance_count(program: Program, coordinates: Coordinates) -> int:
-    """Number of op instances of a program; each iteration of a loop counts as its first."""
-    count = 0
-    for entry in program:
-        indices = entry.indices(coordinates) if isinstance(entry, Repeat) else None
-        if indices is None:
-            count += 1
-        elif indices:
-            assert isinstance(entry, Repeat)
-            count += len(indices) * _instance_count(entry.body, coordinates.during(entry.loop, indices[0]))
-    return count
 
 
 def _consistent_result(inputs: WalkInputs, own_work: dict[str, Floats], empty: Callable[[], OpTotals]) -> BoundsResult:
