@@ -22,7 +22,6 @@ from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import AskedGranularity, Granularity
 from quadrille.algorithms.schedule.ops import Communication
-from quadrille.algorithms.schedule.program import is_driven
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
@@ -375,14 +374,9 @@ class Simulator:
     @cached_property
     def _iteration_ranges(self) -> list[IterationRange]:
         """Ranges of iterations of which some may be skipped; none if messages or noise make iterations differ."""
-        if not self._shortcuts.fold_time or self._driven or self._jitter is not None:
+        if not self._shortcuts.fold_time or self._schedule.driven or self._jitter is not None:
             return []
         return iteration_ranges(self._ranks.iterations, copy_counts(self._schedule))
-
-    @cached_property
-    def _driven(self) -> bool:
-        """Whether messages decide the order of a pipeline's passes."""
-        return any(is_driven(role.program) for role in self._schedule.roles)
 
     def _prediction(self, lanes: LaneSimulation, short: Timeline, windows: Sequence["PeriodWindow"]) -> Prediction:
         timeline, weights, loads = _restored(lanes, short, windows)

@@ -10,18 +10,19 @@ collectives that begin each pass (`Stages.interleaved`).
 
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Generic, Protocol
 
 from quadrille.algorithms.analysis.dependencies import Token, Undecided
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import AllReduce, Communication, Op, Receive
 from quadrille.algorithms.schedule.parts import Coordinates
-from quadrille.algorithms.schedule.pass_rules import StageState, next_pass
+from quadrille.algorithms.schedule.pass_rules import StageState, in_order_of_arrival, next_pass
 from quadrille.algorithms.schedule.program import DrivenPasses, Pass, PassKind, Repeat, is_concurrent, walk
 
 KINDS: tuple[PassKind, ...] = ("B", "F")
-"""Kinds of passes; of two messages that arrive at the same time, that of the first kind counts as the earlier."""
+"""Kinds of passes that messages order."""
 
 
 class Agreement(Protocol):
@@ -132,24 +133,13 @@ class MessageDrivenStage(Generic[Token]):
 
     def _with_arrivals(self) -> StageState:
         """The state, with the kinds of passes whose messages have arrived."""
-        times: list[tuple[float, int]] = []
-        for number, kind in enumerate(KINDS):
-            following = self._next.get(kind)
-            if following is None:
-                continue
+        arrivals: dict[PassKind, float] = {}
+        for kind, following in self._next.items():
             if following.receive is None:
-                times.append((float("-inf"), number))
+                arrivals[kind] = -inf
             elif following.posted is not None and (end := self._end(following.posted)) is not None:
-                times.append((end, number))
-        state = self._state
-        return StageState(
-            state.passes,
-            state.warmup,
-            state.limit,
-            state.forward,
-            state.backward,
-            tuple(KINDS[number] for _, number in sorted(times)),
-        )
+                arrivals[kind] = end
+        return replace(self._state, arrived=in_order_of_arrival(arrivals))
 
 
 def _passes_of(entry: Repeat, coordinates: Coordinates) -> Iterator[tuple[Pass, Coordinates]]:

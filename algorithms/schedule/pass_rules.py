@@ -19,6 +19,7 @@ parallel framework for extreme-scale deep learning", IPDPS 2022; Qi et al., "Zer
 2024, section 2.1 (ZB-H1).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -69,6 +70,15 @@ class StageState:
                 return replace(self, backward=self.backward + 1)
             case "W":
                 return replace(self, weights=self.weights + 1)
+
+
+def in_order_of_arrival(arrivals: Mapping[PassKind, float]) -> tuple[PassKind, ...]:
+    """Returns the kinds of passes by the time at which their messages arrived; of two at one time, B comes first.
+
+    >>> in_order_of_arrival({"F": 1.0, "B": 1.0, "W": 0.5})
+    ('W', 'B', 'F')
+    """
+    return tuple(sorted(arrivals, key=lambda kind: (arrivals[kind], kind)))
 
 
 def next_pass(schedule: PipelineSchedule, state: StageState) -> PassKind | None:

@@ -12,7 +12,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.ops import Op
 from quadrille.algorithms.schedule.parts import Coordinates
-from quadrille.algorithms.schedule.program import Program, is_concurrent, ops
+from quadrille.algorithms.schedule.program import Program, is_concurrent, is_driven, ops
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType, Tensor
 
 Result = TypeVar("Result")
@@ -92,6 +92,11 @@ class Schedule:
     def item_bytes(self, tensor: str) -> int:
         """Bytes of one element of a tensor."""
         return ITEM_BYTES[self.tensors[tensor].dtype or self.dtype]
+
+    @property
+    def driven(self) -> bool:
+        """Whether messages decide the order of a pipeline's passes."""
+        return any(is_driven(role.program) for role in self.roles)
 
     def with_program(self, change: Callable[["Program"], "Program"], **changes: object) -> "Schedule":
         """The schedule with `change` applied to the program of every role."""

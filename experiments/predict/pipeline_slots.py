@@ -19,16 +19,16 @@ deepspeed/runtime/pipe/schedule.py, `SendActivation` ("The communication is bloc
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from typing import get_args
 
-from quadrille.algorithms.schedule.pass_rules import next_pass, pass_order
+from quadrille.algorithms.schedule.pass_rules import in_order_of_arrival, next_pass, pass_order
 from quadrille.algorithms.schedule.program import PassKind
 from quadrille.algorithms.training.pipeline import Stages
 
 NEVER = float("inf")
 Input = tuple[PassKind, int, int]
 """Kind, microbatch and position of the chunk of a slot."""
-KINDS: tuple[PassKind, ...] = ("B", "F", "W")
-"""Kinds of passes; of two inputs that arrive at the same time, that of the first kind counts as the earlier."""
+KINDS: tuple[PassKind, ...] = get_args(PassKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +128,9 @@ class _PipelineWalk:
                 return None
             kind = self._orders[stage][position]
             return kind if arrivals.get(next_inputs[kind], NEVER) <= now else None
-        inputs = sorted(
-            (arrival, number, kind)
-            for number, kind in enumerate(KINDS)
-            if (arrival := arrivals.get(next_inputs[kind], NEVER)) <= now
-        )
-        state = replace(self._states[stage], arrived=tuple(kind for _, _, kind in inputs))
-        return next_pass(self._stages.schedule, state)
+        inputs = {kind: arrivals.get(of_kind, NEVER) for kind, of_kind in next_inputs.items()}
+        arrived = in_order_of_arrival({kind: arrival for kind, arrival in inputs.items() if arrival <= now})
+        return next_pass(self._stages.schedule, replace(self._states[stage], arrived=arrived))
 
     def _begin(self, stage: int, kind: PassKind, now: float) -> None:
         stages, times = self._stages, self._times

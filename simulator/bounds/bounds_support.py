@@ -8,7 +8,6 @@ from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.expressions import variables
 from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.schedule.ops import AllToAll, Receive, Send
-from quadrille.algorithms.schedule.program import is_driven
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.simulator.machine.library_collectives import LibraryTimes
 from quadrille.simulator.machine.placement import RankPlacement
@@ -25,7 +24,7 @@ def unsupported_reason(schedule: Schedule, placement: RankPlacement, choices: Ch
     """The reason, in words, why the bounds walk cannot simulate the schedule on the machine; empty if it can."""
     if placement.hosts_share_cores or len(placement.bursts):
         return f"{placement.machine.name} is a laboratory, whose hosts share cores and whose links have token buckets"
-    if any(is_driven(role.program) for role in schedule.roles):
+    if schedule.driven:
         return "messages decide the order of passes, and the bounds walk knows one order"
     distinguished, library = program_axes(schedule), LibraryTimes(placement.machine, schedule.grid, placement)
     for op in all_ops(schedule):
