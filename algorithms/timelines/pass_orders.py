@@ -1,12 +1,13 @@
 """The order in which pipeline stages ran their passes, read from a timeline."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from quadrille.algorithms.schedule.ops import Receive
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import DrivenPasses, Pass, PassKind, repeats, walk
 from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
 
 
@@ -15,20 +16,24 @@ def pass_orders(schedule: Schedule, timeline: Timeline) -> tuple[str, ...]:
 
     A stage is read at the first of its ranks that the timeline has; F is a forward pass, B a backward pass.
     """
-    marks_by_stage: dict[int, dict[str, tuple[PassKind, int]]] = {}
-    orders: dict[int, list[tuple[float, PassKind]]] = {}
-    rank_of_stage: dict[int, int] = {}
-    for span in timeline.unrolled().spans:
-        coordinates = schedule.coordinates(span.rank)
-        stage = coordinates.along["pipeline"]
-        if rank_of_stage.setdefault(stage, span.rank) != span.rank:
-            continue
-        if stage not in marks_by_stage:
-            marks_by_stage[stage] = dict(_marks(schedule, coordinates))
-        kind, times = marks_by_stage[stage].get(span.op, ("F", 0))
-        if times and span.index % times == 0:
-            orders.setdefault(stage, []).append((span.ready, kind))
-    return tuple("".join(kind for _, kind in sorted(orders[stage])) for stage in sorted(orders))
+    if not schedule.driven:
+        return ()
+    spans = timeline.unrolled().spans
+    ranks: dict[int, int] = {}
+    for rank in dict.fromkeys(span.rank for span in spans):
+        ranks.setdefault(schedule.grid.coordinate(rank, "pipeline"), rank)
+    return tuple(_order(schedule, rank, spans) for _, rank in sorted(ranks.items()))
+
+
+def _order(schedule: Schedule, rank: int, spans: Iterable[Span]) -> str:
+    """The order of passes on a rank."""
+    marks = dict(_marks(schedule, schedule.coordinates(rank)))
+    passes = []
+    for span in spans:
+        if span.rank == rank and span.op in marks:
+            kind, times = marks[span.op]
+            passes += [(span.ready, kind)] if span.index % times == 0 else []
+    return "".join(kind for _, kind in sorted(passes))
 
 
 def _marks(schedule: Schedule, coordinates: Coordinates) -> Iterator[tuple[str, tuple[PassKind, int]]]:

@@ -3,8 +3,6 @@
 Short work shows nothing.  A thread redraws the line, so that the line changes during a single long step too.
 """
 
-import os
-import shutil
 import sys
 import threading
 import time
@@ -12,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from quadrille.runtime.host.console import erase_line, overwrites, remark
+from quadrille.runtime.host.console import draw_line, erase_line, overwrites, remark
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +112,7 @@ def _draw(words: Callable[[float], str], ended: threading.Event, intervals: Inte
         return
     wait = intervals.patience_seconds
     while not ended.wait(wait):
-        line = words(time.monotonic() - begun)[: _columns() - 1]
-        erase_line(sys.stderr)
-        sys.stderr.write(line)
-        sys.stderr.flush()
+        draw_line(sys.stderr, words(time.monotonic() - begun))
         wait = intervals.redraw_seconds
     erase_line(sys.stderr)
     sys.stderr.flush()
-
-
-def _columns() -> int:
-    """The width of the terminal on stderr, in columns."""
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
-    except (OSError, ValueError):
-        return shutil.get_terminal_size().columns

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import schema_files
+from quadrille.algorithms.formats.input_files import is_file
 from quadrille.algorithms.provenance import Provenance
 from quadrille.experiments.sweep.sweep_result import NOT_REACHED, SCHEMA, Sweep, SweepAnswer
 
@@ -25,7 +26,7 @@ def file_digests(read: Mapping[str, str]) -> dict[str, str]:
     ----------
     read : paths of the files, by flag
     """
-    return {flag: sha256(Path(path).read_bytes()).hexdigest() for flag, path in read.items() if Path(path).is_file()}
+    return {flag: sha256(Path(path).read_bytes()).hexdigest() for flag, path in read.items() if is_file(path)}
 
 
 def answers_in_file(path: str, sweep: Sweep) -> dict[int, SweepAnswer]:

@@ -1,6 +1,7 @@
 """One-line remarks on stderr for the user, and a wrapper of main functions that turns errors into an exit status."""
 
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +27,21 @@ def erase_line(stream: TextIO) -> None:
     A stream that shows control characters as text has the method `write_control` for the program's own ones.
     """
     getattr(stream, "write_control", stream.write)(ERASE)
+
+
+def draw_line(stream: TextIO, line: str) -> None:
+    """Draw a line in place of the current one of a terminal, cut at the terminal's width."""
+    erase_line(stream)
+    stream.write(line[: _columns(stream) - 1])
+    stream.flush()
+
+
+def _columns(stream: TextIO) -> int:
+    """The width of a terminal, in columns."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):
+        return shutil.get_terminal_size().columns
 
 
 def remark(line: str) -> None:

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-from quadrille.runtime.host.console import erase_line, overwrites, remark
+from quadrille.runtime.host.console import draw_line, erase_line, overwrites, remark
 from quadrille.runtime.host.progress_reports import RankProgress, read_reports
 
 PATIENCE_SECONDS = 2.0
@@ -59,9 +59,7 @@ class StartProgress:
             self._next = time.monotonic() + LOG_SECONDS
             remark(line)
             return
-        erase_line(sys.stderr)
-        sys.stderr.write(line)
-        sys.stderr.flush()
+        draw_line(sys.stderr, line)
         self._is_drawn = True
 
     def end(self) -> None:
