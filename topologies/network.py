@@ -102,12 +102,18 @@ class Network:
     def endpoint_count(self) -> int:
         return self.endpoints[1]
 
-    def count_per_node(self, kind: str) -> int:
-        """Number of nodes of a kind, such as network cards, in each compute node; the last one counts as full."""
-        if kind == self.endpoints[0]:
+    @property
+    def card_kind(self) -> str:
+        """Kind of the nodes by which messages leave a compute node: network cards, or endpoints where it has none."""
+        return "nic" if "nic" in self.kinds else self.endpoints[0]
+
+    @property
+    def cards_per_node(self) -> int:
+        """Number of nodes of `card_kind` in each compute node; the last compute node counts as full."""
+        if self.card_kind == self.endpoints[0]:
             return self.per_node
         compute_nodes = -(-self.endpoint_count // self.per_node)
-        return max(1, -(-self.kinds[kind][1] // compute_nodes))
+        return max(1, -(-self.kinds[self.card_kind][1] // compute_nodes))
 
     def endpoint_nodes(self) -> Ints:
         """Node number of each compute endpoint [endpoints]."""

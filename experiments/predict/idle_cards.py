@@ -41,9 +41,8 @@ def cards_that_carry(routes: Routes, endpoints: Ints, link_bytes: Floats) -> Car
     members = np.unique(endpoints)
     if len(np.unique(members // net.per_node)) < 2:
         return None
-    kind = "nic" if "nic" in net.kinds else net.endpoints[0]
-    first, count = net.kinds[kind]
-    per_node = net.count_per_node(kind)
+    first, count = net.kinds[net.card_kind]
+    per_node = net.cards_per_node
     leaving = (net.sources >= first) & (net.sources < first + count) & ~links_between_gpus(net) & (link_bytes > 0)
     to_endpoint = np.isin(net.targets, net.endpoint_nodes())
     used = np.unique(net.sources[leaving & ~to_endpoint] - first)
@@ -95,7 +94,6 @@ def idle_cards_remarks(prepared: "PreparedExperiment") -> Iterator[str]:
         crossing = node[ranks] != node[following]
         if crossing.any():
             at = node[np.argmax(crossing)]
-            used = len(np.unique(cards[crossing & (node == at)]))
-            if most_idle((used, len(np.unique(cards[node == at])))):
-                count = len(np.unique(cards[node == at]))
-                yield idle_line((used, count), f"rings over {axis} leave a node")
+            used = len(np.unique(cards[crossing & (node == at)])), len(np.unique(cards[node == at]))
+            if most_idle(used):
+                yield idle_line(used, f"rings over {axis} leave a node")

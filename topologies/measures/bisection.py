@@ -91,7 +91,7 @@ def _injection(net: Network) -> float:
     to parts outside the node.  If there is nothing outside nodes, these are the links
     of the GPUs.
     """
-    network_port = "nic" if "nic" in net.kinds else net.endpoints[0]
+    network_port = net.card_kind
     leaving, inside = np.zeros(net.node_count, dtype=bool), np.zeros(net.node_count, dtype=bool)
     leaving[_span(net, network_port)] = True
     for kind in (kind for kind in NODE_PARTS if kind in net.kinds and kind != network_port):

@@ -126,9 +126,8 @@ def exit_cards(routes: Routes, endpoints: Ints) -> Ints:
     Endpoints of a single node, and those without a card, have the card 0.
     """
     net = routes.net
-    kind = "nic" if "nic" in net.kinds else net.endpoints[0]
-    first, count = net.kinds[kind]
-    per_node = net.count_per_node(kind)
+    first, count = net.kinds[net.card_kind]
+    per_node = net.cards_per_node
     node = endpoints // net.per_node
     remote = np.where(node == node[0], endpoints[np.argmax(node != node[0])], endpoints[0])
     paths = routes.between(endpoints, remote)
@@ -143,17 +142,15 @@ def exit_cards(routes: Routes, endpoints: Ints) -> Ints:
 
 def _node_of_source(net: Network, link: int) -> int:
     """The node of the NIC, or of the GPU without one, from which a link goes; -1 for another source."""
-    kind = "nic" if "nic" in net.kinds else net.endpoints[0]
-    first, count = net.kinds[kind]
+    first, count = net.kinds[net.card_kind]
     place = int(net.sources[link]) - first
-    per_node = net.count_per_node(kind)
+    per_node = net.cards_per_node
     return place // per_node if 0 <= place < count else -1
 
 
 def _leaves(net: Network, link: int) -> bool:
     """Whether a link goes from a NIC, or from a GPU without one, to the network."""
-    kind = "nic" if "nic" in net.kinds else net.endpoints[0]
-    first, count = net.kinds[kind]
+    first, count = net.kinds[net.card_kind]
     return bool(first <= net.sources[link] < first + count)
 
 
