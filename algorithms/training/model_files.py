@@ -205,7 +205,7 @@ def find_shape(text: str, sequence: int | None = None) -> ModelShape:
     ------
     InputError : an unknown name, a missing or invalid number, a file without a known model
     """
-    base, changes = _base_and_changes(text)
+    base, changes = base_and_changes(text)
     by_lower_case = {name.lower(): shape for name, shape in SHAPES.items()}
     if base and base.lower() not in by_lower_case and not base.endswith(".json"):
         raise _unknown_model(base)
@@ -217,10 +217,10 @@ def find_shape(text: str, sequence: int | None = None) -> ModelShape:
     return _changed(text, shape, values) if values else shape
 
 
-def _base_and_changes(text: str) -> tuple[str, str]:
+def base_and_changes(text: str) -> tuple[str, str]:
     """Returns the name or the file of a model, empty for numbers by name, and the text of the changes or numbers.
 
-    >>> _base_and_changes("a,b/config.json,sequence=8"), _base_and_changes("layers=2,hidden=8")
+    >>> base_and_changes("a,b/config.json,sequence=8"), base_and_changes("layers=2,hidden=8")
     (('a,b/config.json', 'sequence=8'), ('', 'layers=2,hidden=8'))
     """
     path, suffix, changes = text.partition(".json,")

@@ -78,8 +78,10 @@ def files_read(flags: object) -> dict[str, str]:
     {'--gpt': 'shapes/mine.json', '--gemm-layouts': 'host.toml'}
     """
     named = {f"--{name.replace('_', '-')}": getattr(flags, name, "") for name in NAMED_BY_FILE}
-    path, suffix, _ = named["--gpt"].partition(".json,")  # changes of the model may follow its file
-    named["--gpt"] = path + ".json" if suffix else named["--gpt"]
+    if ".json," in named["--gpt"]:  # changes of the model follow its file
+        from quadrille.algorithms.training.model_files import base_and_changes
+
+        named["--gpt"], _ = base_and_changes(named["--gpt"])
     return {flag: text for flag, text in named.items() if "/" in text or Path(text).suffix}
 
 
