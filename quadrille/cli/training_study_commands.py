@@ -1,4 +1,4 @@
-"""The commands of `quadrille study` about training steps: which-scheme, overlap-worth, which-grid, better-network."""
+"""The commands of `quadrille study` about training steps: which-scheme, overlap-worth, message-driven-worth, …."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -150,3 +150,25 @@ def better_network(context: click.Context, **values: Any) -> None:
     defaults = better.QUICK if values["quick"] else better.NetworkQuestion()
     question = replace(defaults, **changed_fields(defaults, **group_values(values, BETTER_NETWORK)))
     better.better_network(question, asking(context, values))
+
+
+MESSAGE_DRIVEN_WORTH = flags_of(
+    machine=(Annotated[str, flag("--machine", "NAME|FILE", "A machine; by default perlmutter.")], ""),
+    gpt=(Gpt, ""),
+    stages=(Annotated[str, flag("--stages", "N", "Stages of the pipeline, with one GPU each.")], ""),
+    microbatches=(Annotated[str, flag("--microbatches", "N", "Microbatches of a step, with one sequence each.")], ""),
+    interleave=(Annotated[str, flag("--interleave", "V", "Chunks of layers of an interleaved stage.")], ""),
+    noise=(Annotated[str, flag("--noise", "PERCENT,…", "Sigmas of the noise of local work.")], ""),
+    seeds=(Annotated[str, flag("--seeds", "N", "Seeds of each noise.")], ""),
+)
+
+
+@study.command("message-driven-worth")
+@with_flags(MESSAGE_DRIVEN_WORTH, by_default(STUDY_OPTIONS, most_seconds="240"))
+def message_driven_worth(context: click.Context, **values: Any) -> None:
+    """When is a message-driven pipeline faster than 1F1B, GPipe and interleaved stages?"""
+    from quadrille.studies.message_driven_worth import study as worth
+
+    defaults = worth.QUICK if values["quick"] else worth.DrivenQuestion()
+    question = replace(defaults, **changed_fields(defaults, **group_values(values, MESSAGE_DRIVEN_WORTH)))
+    worth.message_driven_worth(question, asking(context, values))

@@ -1,0 +1,238 @@
+"""`quadrille study message-driven-worth`: the predicted gain of a message-driven pipeline over static schedules.
+
+Each disturbance of a pipeline is simulated with each schedule:
+
+    none        every GPU and link as the machine file says
+    noise       lognormal noise of local work, sigma 0.05, 0.1 and 0.2 (`--jitter compute=0.05`)
+    slow stage  the GPU of a middle stage at 80 % of its speed (`--slow`)
+    slow link   the link from the GPU of a middle stage to its NIC at 4 % of its bandwidth (`--degrade`)
+
+The table has the means over the seeds of the noise.  All points are exact simulations with rings of
+single ranks.  The gain is the time of a step with 1F1B / the time with the schedule - 1.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.program import PipelineSchedule
+from quadrille.algorithms.training.gpt import gpt_from_shape
+from quadrille.algorithms.training.model_files import find_shape
+from quadrille.algorithms.units import format_seconds
+from quadrille.experiments.output.tables import UNKNOWN, percent, table
+from quadrille.experiments.sweep.sweep_points import OneGrid
+from quadrille.experiments.sweep.sweep_result import SweepRow
+from quadrille.experiments.sweep.training_point import predict_training_point
+from quadrille.experiments.sweep.training_study import (
+    Findings,
+    StudyOptions,
+    StudyPresentation,
+    answer_study_points,
+    write_findings,
+)
+from quadrille.experiments.workloads.execution_options import ExecutionOptions
+from quadrille.experiments.workloads.training import TrainingExperiment
+from quadrille.runtime.host.console import run_as_program
+from quadrille.simulator.ranks.jitter import Jitter
+from quadrille.topologies.find_machine import find_machine
+from quadrille.topologies.machines.what_if import with_faults
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Group
+
+BASELINE: PipelineSchedule = "1f1b"
+DRIVEN: PipelineSchedule = "message-driven"
+SCHEDULES: tuple[PipelineSchedule, ...] = (BASELINE, "gpipe", "interleaved", DRIVEN)
+COLOURS = {"gpipe": "#e69f00", "interleaved": "#0072b2", DRIVEN: "#d55e00"}
+NONE, SLOW_STAGE, SLOW_LINK = "none", "slow stage", "slow link"
+STAGE_SPEED, LINK_SHARE = 0.8, 0.04
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrivenQuestion:
+    """The training job and the noise.
+
+    Parameters
+    ----------
+    machine, gpt : names of the machine and of the model
+    stages : number of pipeline stages, one GPU each
+    microbatches : number of microbatches of one sequence
+    interleave : chunks of layers of a stage in the interleaved schedule
+    noise : sigmas of the noise of local work in percent
+    seeds : number of seeds of each noise
+    """
+
+    machine: str = "perlmutter"
+    gpt: str = "gpt3-13b"
+    stages: int = 8
+    microbatches: int = 32
+    interleave: int = 5
+    noise: tuple[int, ...] = (5, 10, 20)
+    seeds: int = 1
+
+
+QUICK = DrivenQuestion(gpt="gpt3-1.3b", microbatches=8, interleave=3, noise=(20,))
+
+
+def main() -> None:
+    """Run the study on the default job, and write the answer to `results/`."""
+    message_driven_worth(DrivenQuestion(), StudyOptions.into_folder("message-driven-worth", RESULTS, most_seconds=240))
+
+
+def message_driven_worth(question: DrivenQuestion, asking: StudyOptions) -> Findings:
+    """Predict every schedule under every disturbance, and print and write the results.
+
+    Parameters
+    ----------
+    question : training job and noise
+    asking : options of the search, and files of the results
+
+    Raises
+    ------
+    InputError : an unknown model or machine; stages that the model cannot have; a file that cannot be written
+    """
+    asking.check()
+    points = list(points_of(question, asking))
+    answers = answer_study_points(points, predict_training_point, asking)
+    results = [(point, answer) for (point, _), answer in zip(points, answers, strict=True)]
+    flags = {
+        "machine": question.machine,
+        "gpt": question.gpt,
+        "grid": f"pipeline={question.stages}",
+        "batch": str(question.microbatches),
+        "micro_batch": "1",
+        "collectives": "own",
+    }
+    return write_findings("message-driven-worth", flags, results, StudyPresentation(tables, answer, figure), asking)
+
+
+def points_of(question: DrivenQuestion, asking: StudyOptions) -> Iterator[tuple[dict[str, str], OneGrid]]:
+    """The points: every disturbance with every schedule, and noise with every seed."""
+    base = find_machine(question.machine, gpus=question.stages)
+    middle = question.stages // 2 - 1
+    slow, narrow = f"gpu:{middle}={STAGE_SPEED}", f"gpu:{middle}-nic:{middle}={LINK_SHARE}"
+    cases = [
+        (NONE, base, None),
+        *((f"noise {sigma} %", base, sigma) for sigma in question.noise),
+        (SLOW_STAGE, with_faults(base, slow=[slow]), None),
+        (SLOW_LINK, with_faults(base, degrade=[narrow]), None),
+    ]
+    for disturbance, machine, sigma in cases:
+        for schedule in SCHEDULES:
+            step = step_of(question, schedule)
+            for seed in range(question.seeds if sigma else 1):
+                jitter = Jitter(sigma / 100, seed=seed) if sigma else None
+                noisy = replace(step, execution=replace(step.execution, jitter=jitter))
+                point = {"disturbance": disturbance, "schedule": schedule, "seed": str(seed)}
+                yield point, OneGrid(noisy, machine, asking.most_seconds)
+
+
+def step_of(question: DrivenQuestion, schedule: PipelineSchedule) -> TrainingExperiment:
+    """The training step with a schedule."""
+    shape = find_shape(question.gpt)
+    problem = replace(
+        gpt_from_shape(shape, question.microbatches, dtype="bfloat16"),
+        micro_batch=1,
+        pipeline_schedule=schedule,
+        interleave=question.interleave if schedule == "interleaved" else 1,
+    )
+    execution = ExecutionOptions(choices=Choices())
+    return TrainingExperiment(problem, Grid(pipeline=question.stages), execution=execution, shape=shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """The predictions under one disturbance.
+
+    Parameters
+    ----------
+    name : name of the disturbance
+    seconds : predicted times of a step by schedule, one for each seed [s]
+    """
+
+    name: str
+    seconds: dict[str, list[float]]
+
+    def mean(self, schedule: str) -> float | None:
+        """The mean time of a step over the seeds [s]; None if no point has an answer."""
+        return fmean(self.seconds[schedule]) if self.seconds.get(schedule) else None
+
+    def gain(self, schedule: str) -> float | None:
+        """The gain of a schedule over 1F1B; None if either is missing."""
+        usual, step = self.mean(BASELINE), self.mean(schedule)
+        return None if usual is None or step is None else usual / step - 1
+
+
+def disturbances_in(rows: Sequence[SweepRow]) -> list[Disturbance]:
+    """The disturbances of the rows, in the order of the rows."""
+    by_name: dict[str, Disturbance] = {}
+    for row in rows:
+        name = row.point["disturbance"]
+        disturbance = by_name.setdefault(name, Disturbance(name, {}))
+        if row.answer.seconds is not None:
+            disturbance.seconds.setdefault(row.point["schedule"], []).append(row.answer.seconds)
+    return list(by_name.values())
+
+
+def tables(rows: Sequence[SweepRow]) -> "list[Group]":
+    """The table of the steps: a row for each disturbance, a column for each schedule."""
+    gains = [schedule for schedule in SCHEDULES if schedule != BASELINE]
+    columns = ("disturbance", *SCHEDULES, *(f"gain of {schedule}" for schedule in gains))
+    cells = [
+        (
+            disturbance.name,
+            *(_seconds(disturbance.mean(schedule)) for schedule in SCHEDULES),
+            *(percent(disturbance.gain(schedule)) for schedule in gains),
+        )
+        for disturbance in disturbances_in(rows)
+    ]
+    return [table("time of a step by schedule, and gain over 1F1B, predicted", columns, cells, names=1)]
+
+
+def _seconds(seconds: float | None) -> str:
+    return UNKNOWN if seconds is None else format_seconds(seconds)
+
+
+def answer(rows: Sequence[SweepRow]) -> str:
+    """The sentences that answer the study: the gain of messages under each disturbance, and the fastest schedules."""
+    disturbances = [disturbance for disturbance in disturbances_in(rows) if disturbance.gain(DRIVEN) is not None]
+    if not disturbances:
+        return "No disturbance was simulated with 1F1B and with a message-driven pipeline."
+    gains = ", ".join(f"{disturbance.name} {percent(disturbance.gain(DRIVEN))}" for disturbance in disturbances)
+    largest = max(disturbances, key=lambda disturbance: disturbance.gain(DRIVEN) or 0.0)
+    fastest = sum(
+        min((disturbance.mean(schedule) or float("inf"), schedule) for schedule in SCHEDULES)[1] == DRIVEN
+        for disturbance in disturbances
+    )
+    return (
+        f"Gain of a message-driven pipeline over 1F1B: {gains}. It gains most with: {largest.name}. It is the fastest "
+        f"schedule under {fastest} of {len(disturbances)} disturbances."
+    )
+
+
+def figure(rows: Sequence[SweepRow]) -> "Figure":
+    """The bar chart of the gains, with a group of bars for each disturbance."""
+    from matplotlib.figure import Figure
+
+    disturbances = disturbances_in(rows)
+    drawing = Figure(figsize=(1.3 * len(disturbances) + 2, 4), layout="constrained")
+    axis = drawing.subplots()
+    for index, (schedule, colour) in enumerate(COLOURS.items()):
+        gains = [100 * (disturbance.gain(schedule) or 0.0) for disturbance in disturbances]
+        places = [group + 0.25 * (index - 1) for group in range(len(disturbances))]
+        axis.bar(places, gains, width=0.25, color=colour, label=schedule)
+    axis.set_xticks(range(len(disturbances)), [disturbance.name for disturbance in disturbances], fontsize=8)
+    axis.set_ylabel("gain over 1F1B [%]")
+    axis.grid(alpha=0.3, axis="y")
+    axis.legend(fontsize=8)
+    return drawing
+
+
+if __name__ == "__main__":
+    run_as_program(main)
