@@ -1,7 +1,8 @@
 """The order in which pipeline stages ran their passes, read from a timeline."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 
 from quadrille.algorithms.schedule.ops import Receive
 from quadrille.algorithms.schedule.parts import Coordinates
@@ -58,3 +59,13 @@ def _first_passes(driven: DrivenPasses) -> list[Pass]:
     """One pass of each kind."""
     passes = [entry for entry in repeats(driven.body) if isinstance(entry, Pass)]
     return list({entry.kind: entry for entry in passes}.values())
+
+
+def first_difference(before: Sequence[str], after: Sequence[str]) -> int:
+    """Returns the number, from 1, of the first pass at which two orders differ; 0 if they are equal.
+
+    >>> first_difference("FFBB", "FBFB"), first_difference("FB", "FBF"), first_difference("FB", "FB")
+    (2, 3, 0)
+    """
+    both = enumerate(zip_longest(before, after), 1)
+    return next((number for number, (first, second) in both if first != second), 0)

@@ -10,13 +10,13 @@ ops by different factors.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import zip_longest
 
 from msgspec import UNSET
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.percentiles import Percentiles, percentiles
 from quadrille.algorithms.formats.record import OpRecord, Record, interval_known
+from quadrille.algorithms.timelines.pass_orders import first_difference
 from quadrille.experiments.compare.attribution import attribute
 from quadrille.experiments.compare.comparison import (
     Comparison,
@@ -68,8 +68,7 @@ def _pass_orders(predicted: Record, measured: Record) -> Iterable[PassOrders]:
     if predicted.pass_orders is UNSET or measured.pass_orders is UNSET:
         return
     for stage, (before, after) in enumerate(zip(predicted.pass_orders, measured.pass_orders, strict=False)):
-        both = enumerate(zip_longest(before, after), 1)
-        yield PassOrders(stage, before, after, next((number for number, (first, second) in both if first != second), 0))
+        yield PassOrders(stage, before, after, first_difference(before, after))
 
 
 def relative_error(predicted: float | None, measured: float) -> float | None:

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 BASELINE: PipelineSchedule = "1f1b"
 DRIVEN: PipelineSchedule = "message-driven"
-SCHEDULES: tuple[PipelineSchedule, ...] = (BASELINE, "gpipe", "interleaved", DRIVEN)
-COLOURS = {"gpipe": "#e69f00", "interleaved": "#0072b2", DRIVEN: "#d55e00"}
+SCHEDULES: tuple[PipelineSchedule, ...] = (BASELINE, "gpipe", "interleaved", "zb-h1", DRIVEN)
+COLOURS = {"gpipe": "#e69f00", "interleaved": "#0072b2", "zb-h1": "#009e73", DRIVEN: "#d55e00"}
 NONE, SLOW_STAGE, SLOW_LINK = "none", "slow stage", "slow link"
 STAGE_SPEED, LINK_SHARE = 0.8, 0.04
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -225,8 +225,8 @@ def figure(rows: Sequence[SweepRow]) -> "Figure":
     axis = drawing.subplots()
     for index, (schedule, colour) in enumerate(COLOURS.items()):
         gains = [100 * (disturbance.gain(schedule) or 0.0) for disturbance in disturbances]
-        places = [group + 0.25 * (index - 1) for group in range(len(disturbances))]
-        axis.bar(places, gains, width=0.25, color=colour, label=schedule)
+        places = [group + 0.2 * (index - 1.5) for group in range(len(disturbances))]
+        axis.bar(places, gains, width=0.2, color=colour, label=schedule)
     axis.set_xticks(range(len(disturbances)), [disturbance.name for disturbance in disturbances], fontsize=8)
     axis.set_ylabel("gain over 1F1B [%]")
     axis.grid(alpha=0.3, axis="y")
