@@ -103,6 +103,8 @@ def _add_tensor(tensor: Tensor, schedule: Schedule, result: Dependence) -> None:
     elements = {rows * columns for rows in sizes[0] for columns in sizes[1]}
     for axis in tensor.shards:
         elements = _cut(elements, axis, schedule.grid, result)
+    if tensor.buckets is not None and any(not is_mean(size) and size % tensor.buckets[1] for size in elements):
+        result.loops.add(tensor.buckets[0])
     if tensor.stages is not None:
         result.distinct_axes.add("pipeline")
     if tensor.held_at is not None:

@@ -124,6 +124,8 @@ def _check_memory(op: Op, schedule: Schedule) -> None:
             raise InputError(
                 f"op {op.name!r}: one of {op.source!r} and {op.into!r} must be on the host, not {len(on_host)}"
             )
+        if op.to_host != (op.into in on_host):
+            raise InputError(f"op {op.name!r}: {op.into!r} is not where the copy goes, to the host or to the device")
     elif on_host:
         raise InputError(f"op {op.name!r}: {on_host[0]!r} is on the host, where only a host copy reaches it")
 

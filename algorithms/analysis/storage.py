@@ -38,7 +38,7 @@ from quadrille.algorithms.schedule.ops import (
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import ops
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
-from quadrille.algorithms.schedule.tensors import ITEM_BYTES
+from quadrille.algorithms.schedule.tensors import ITEM_BYTES, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,8 @@ class _RankBuffers:
             named = {name for op in ops(program) for name in (*writes(op), *reads(op))}
             touched = {schedule.tensors[name].band_of or name for name in named}
             touched |= {*schedule.inputs, *schedule.state, *schedule.outputs}
-            touched |= {owner for name in touched if (owner := schedule.tensors[name].shard_of) is not None}
+            for _ in range(2):  # a bucket of a shard
+                touched |= {owner for name in touched if (owner := _owner(schedule.tensors[name])) is not None}
             self._own[id(program)] = [
                 tensor for tensor in schedule.tensors if tensor in touched and tensor not in self._elsewhere
             ]
@@ -212,7 +213,8 @@ def view_sources(schedule: Schedule, written: tuple[Op, ...]) -> dict[str, str]:
     A view is declared as a shard, or it is written only by gathers, scatters or broadcasts of single-rank groups, in
     the programs of all roles.  Its source has at least the copies of the view.
     """
-    shards = {name: tensor.shard_of for name, tensor in schedule.tensors.items() if tensor.shard_of is not None}
+    owners = ((name, _owner(tensor)) for name, tensor in schedule.tensors.items())
+    shards = {name: holder for name, holder in owners if holder is not None}
     direct: dict[str, str] = {}
     not_views: set[str] = set()
     for op in written:
@@ -230,6 +232,11 @@ def view_sources(schedule: Schedule, written: tuple[Op, ...]) -> dict[str, str]:
         return owner(direct[name]) if name in direct else name
 
     return {name: owner(name) for name in direct}
+
+
+def _owner(tensor: Tensor) -> str | None:
+    """Returns the tensor whose buffer is declared to store this tensor."""
+    return tensor.shard_of or tensor.staged_in
 
 
 def is_gathered_in_place(schedule: Schedule, gather: AllGather) -> bool:

@@ -81,6 +81,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     recompute : activation recomputation
     gradient_bytes : bytes of an accumulated gradient element, in a 16-bit dtype
     dropout : share of attention weights and hidden states that dropout sets to zero; absent without dropout
+    offload : optimizer state in host memory, as `--offload` takes it; absent if the state is on the device
     steps : training steps of one run
     clip : largest norm of all gradients together; 0 for none
     keep_first : layers of a stage that keep their gathered weights
@@ -106,6 +107,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     recompute: Literal["none", "selective", "full"] | UnsetType = UNSET
     gradient_bytes: Size | UnsetType = UNSET
     dropout: Annotated[float, Meta(ge=0, lt=1)] | UnsetType = UNSET
+    offload: str | UnsetType = UNSET
     steps: Size | UnsetType = UNSET
     clip: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
     keep_first: Count | UnsetType = UNSET

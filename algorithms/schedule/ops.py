@@ -26,6 +26,8 @@ Calls = Literal["regular", "vector"]
 (MPI_Allgatherv).
 """
 VECTOR_CALL_KINDS: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter")
+TO_HOST, TO_DEVICE = "to-host", "to-device"
+"""Lanes of host copies."""
 ROOTED: tuple[CollectiveKind, ...] = ("broadcast", "reduce")
 Kind = Literal["gemm", "pointwise", "kernel", "host_copy", "send", "receive", "shift"] | CollectiveKind
 
@@ -78,11 +80,15 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCopy:
-    """into = source, from device to host or back; exactly one of the two tensors is `on_host`."""
+    """into = source, from device to host or back; exactly one of the two tensors is `on_host`.
+
+    Only data flow orders a host copy: it runs on a lane of its direction, while the device computes.
+    """
 
     name: str
     source: str
     into: str
+    to_host: bool = False
     after: tuple[str, ...] = ()
 
 
@@ -272,7 +278,11 @@ def writes(op: Op) -> tuple[str, ...]:
 
 
 def lane(op: Op) -> str:
-    """Returns the lane of the op: `compute`, an axis (`z`, `z:1` for its second lane), or that of posted receives."""
+    """Returns the lane of the op: `compute`, a direction of host copies, an axis (`z`, `z:1` for its second lane), or
+    that of posted receives.
+    """
+    if isinstance(op, HostCopy):
+        return TO_HOST if op.to_host else TO_DEVICE
     if not isinstance(op, Communication):
         return "compute"
     return f"{message_lane(op)} posted" if isinstance(op, Receive) and op.posted else message_lane(op)

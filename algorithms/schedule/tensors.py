@@ -88,6 +88,9 @@ class Tensor:
     on_host : whether the tensor is in host memory, where only a HostCopy reaches it
     band_of : tensor of which this is a band of rows, in the same buffer
     shard_of : tensor whose buffer stores this tensor, which is a shard of that tensor's block
+    buckets : (loop, count): each iteration of the loop uses one of `count` contiguous parts of the flattened block
+    staged_in : tensor whose buffer stores this tensor, from its start
+    value_of : tensor of the state whose initial values this tensor has, rounded to its own dtype
 
     >>> str(Tensor("B", Part("k", ("y",)), Part("n", ("x",)), sharded_over="z"))
     'B (k/y × n/x) sharded over z'
@@ -105,6 +108,9 @@ class Tensor:
     stages: tuple[int, ...] | None = None
     band_of: str | None = None
     shard_of: str | None = None
+    buckets: tuple[str, int] | None = None
+    staged_in: str | None = None
+    value_of: str | None = None
 
     @property
     def shards(self) -> tuple[Axis, ...]:
@@ -139,11 +145,15 @@ class Tensor:
         if self.stages is not None and coordinates.along["pipeline"] not in self.stages:
             return NOTHING
         whole = Block(self.rows.bounds(coordinates), self.columns.bounds(coordinates))
-        if not self.shards:
+        if not self.shards and self.buckets is None:
             return whole
         start, stop = 0, whole.elements
         for axis in self.shards:
             first, last = cut(stop - start, coordinates.grid.length(axis), coordinates.along[axis])
+            start, stop = start + first, start + last
+        if self.buckets is not None:
+            loop, count = self.buckets
+            first, last = cut(stop - start, count, coordinates.indices.get(loop, 0) % count)
             start, stop = start + first, start + last
         return Block(whole.rows, whole.columns, (start, stop))
 
@@ -176,11 +186,16 @@ class Tensor:
         yield from coordinates_of_copies
 
     def copy_name(self, coordinates: Coordinates) -> str:
-        """Name of the tensor with the loop indices that identify the copy, as files and random generators use it."""
+        """Name of the tensor with the loop indices that identify the copy, as files and random generators use it.
+
+        The buckets of a tensor are parts of one matrix, so they have one name.
+        """
         begins = dict(self.first_indices)
         named_by_first_index = frozenset[str]().union(*(variables(begin) for begin in begins.values()))
-        name = self.name
+        name = self.value_of or self.name
         for loop, count in self.copies:
+            if self.buckets is not None and loop == self.buckets[0]:
+                continue
             index = coordinates.indices.get(loop, 0)
             if loop not in named_by_first_index:  # otherwise the index of the other loop is in the name already
                 name += f" {loop} {index if loop in begins else index % evaluate(count, coordinates)}"
@@ -196,6 +211,8 @@ class Tensor:
     def __str__(self) -> str:
         text = f"{self.name} ({self.rows} × {self.columns})"
         text += f" sharded over {', '.join(self.shards)}" if self.shards else ""
+        text += f" in {self.buckets[1]} buckets" if self.buckets else ""
+        text += " on the host" if self.on_host else ""
         text += f" on {self.held_at[0]}={self.held_at[1]}" if self.held_at else ""
         text += f" on stages {', '.join(map(str, self.stages))}" if self.stages is not None else ""
         counts = [str(count) for _, count in self.copies if count != 1]

@@ -29,10 +29,12 @@ from quadrille.algorithms.training.layers import LOSS, Layer
 from quadrille.algorithms.training.microbatches import MICROBATCH, Microbatches, microbatches
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.normalisation import Norm, normalisation
+from quadrille.algorithms.training.offload import Buckets, Offload
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.precision import Precision, in_dtype_of_statistics
 from quadrille.algorithms.training.recompute import Attention, Recompute, find_attention, find_recompute
 from quadrille.algorithms.training.scheme import ONE, Scheme
+from quadrille.algorithms.training.step_programs import bucket_tensors, initial_state
 from quadrille.algorithms.training.transformer import LAYER, LayerShape, transformer_layer
 from quadrille.algorithms.training.vocabulary import TARGETS, TOKENS
 from quadrille.algorithms.training.zero import ParameterSharding, parameter_sharding, refuse_sharded_weights
@@ -61,6 +63,7 @@ class Gpt:
     stages : layers of each pipeline stage; empty for as even as possible
     zero : ZeRO stage 0 to 3 over data (`zero.py`)
     gradient_bytes : bytes of an accumulated gradient element in 16-bit dtypes
+    offload : optimizer state in host memory (`offload.py`); None for state on the device
     attention : fused attention, or unfused attention, which writes its weights to memory (`recompute.py`)
     recompute : activation recomputation (`recompute.py`)
     inner : MLP width; 0 for four times hidden
@@ -86,6 +89,7 @@ class Gpt:
     stages: tuple[int, ...] = ()
     zero: int = 0
     gradient_bytes: int = 4
+    offload: Offload | None = None
     attention: Attention = "fused"
     recompute: Recompute = "none"
     inner: int = 0
@@ -192,30 +196,32 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
     parts = microbatches(problem.batch, problem.micro_batch, grid)
     check_gpt(problem, grid, scheme, parts.rows)
     stages = pipeline_stages(problem, grid)
-    plan = parameter_sharding(grid, problem.zero, problem.precision, parts.count, problem.gathered)
+    buckets = None if problem.offload is None else Buckets(problem.offload, grid, problem.sizes)
+    plan = parameter_sharding(grid, problem.zero, problem.precision, parts.count, problem.gathered, buckets)
     layers = _model_layers(problem, scheme, stages, problem.dropout_of(parts.rows))
     step = GptStep(layers, stages, plan, problem.steps, problem.adam)
     statistics = problem.precision.statistics
     tensors = [
         *(tensor for layer in step.layers for tensor in layer.tensors),
-        *(parameter.tensor for parameter in step.parameters),
+        *(parameter.stored for parameter in step.parameters),
         *optimizer_tensors(step.parameters, problem.adam, statistics),
         *step.tensors(),
         *stages.tensors,
         *_stream(problem, scheme, stages),
         *_inputs(problem, scheme, stages, parts),
     ]
+    tensors += bucket_tensors(step.parameters, plan, tensors)
     outputs = (LOSS, *(name for parameter in step.parameters for name in (parameter.name, parameter.gradient)))
     return Schedule(
         f"gpt {scheme.name}",
-        problem.sizes | {"batch": parts.rows},
+        problem.sizes | {"batch": parts.rows} | (buckets.sizes_of(step.parameters) if buckets else {}),
         grid,
         problem.dtype,
         declare(*(in_dtype_of_statistics(parameter, statistics) for parameter in step.with_copies(tensors))),
         (TOKENS, TARGETS),
         outputs,
         step.roles(),
-        state=tuple(parameter.name for parameter in step.parameters),
+        state=initial_state(step.parameters, plan),
     )
 
 

@@ -11,14 +11,15 @@ from quadrille.algorithms.schedule.ops import Op, Pointwise
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Tensor
-from quadrille.algorithms.training.adam import STEP
+from quadrille.algorithms.training.adam import STEP, is_moment
 from quadrille.algorithms.training.adam import moment_names as moment_names
 
 
 def training_state(schedule: Schedule) -> tuple[str, ...]:
     """Tensors that carry the state from one step to the next: parameters, then their moments."""
-    moments = {name for parameter in schedule.state for name in moment_names(parameter)}
-    parameters = tuple(name for name in schedule.state if name not in moments)
+    parameters = tuple(
+        name for name in schedule.state if not is_moment(name) and schedule.tensors[name].value_of is None
+    )
     return (*parameters, *(name for parameter in parameters for name in moment_names(parameter)))
 
 
@@ -28,7 +29,7 @@ def resume_schedule(schedule: Schedule, first_step: int) -> Schedule:
     zeroing_ops = _zeroing_ops(schedule, moments)
     resumed_schedule = schedule.with_program(
         lambda program: _from_step(filter_ops(program, lambda op: op.name not in zeroing_ops), first_step),
-        state=training_state(schedule),
+        state=tuple(dict.fromkeys((*training_state(schedule), *schedule.state))),
     )
     return replace(
         resumed_schedule,

@@ -34,6 +34,7 @@ from quadrille.algorithms.schedule.program import ops as ops_of
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.adam import for_each_parameter
 from quadrille.algorithms.training.layers import Layer, Parameter
+from quadrille.algorithms.training.offload import Buckets, is_vector
 from quadrille.algorithms.training.precision import Precision
 
 STAGES = (0, 1, 2, 3)
@@ -49,12 +50,14 @@ class ParameterSharding:
     precision : dtypes
     microbatches : microbatches of a step
     caches : whether weights gathered for the forward pass serve the backward pass too
+    buckets : buckets of parameters whose optimizer state is in host memory; None for state on the device
     """
 
     zero: int
     precision: Precision
     microbatches: int = 1
     caches: bool = False
+    buckets: Buckets | None = None
 
     def __post_init__(self) -> None:
         if self.zero not in STAGES:
@@ -68,7 +71,12 @@ class ParameterSharding:
     @property
     def has_used_weights(self) -> bool:
         """Whether products read another tensor than the master weights."""
-        return self.shards or self.precision.mixed
+        return self.shards or self.separates
+
+    @property
+    def separates(self) -> bool:
+        """Whether no memory of the used weights can store the master weights: another dtype, or host memory."""
+        return self.precision.mixed or self.buckets is not None
 
     @property
     def gathers_in_place(self) -> bool:
@@ -85,24 +93,32 @@ class ParameterSharding:
         """Whether gradients of several microbatches are accumulated."""
         return self.microbatches > 1
 
+    def of(self, parameter: Parameter) -> "ParameterSharding":
+        """The plan of one parameter: the optimizer state of a vector stays on the device."""
+        return replace(self, buckets=None) if self.buckets and is_vector(parameter.tensor) else self
+
     def parameter(self, parameter: Parameter) -> Parameter:
         """The parameter as the optimizer stores it."""
+        return self.of(parameter)._stored(parameter)
+
+    def _stored(self, parameter: Parameter) -> Parameter:
         tensor, summed_over = parameter.tensor, parameter.summed_over
         if self.shards:
             tensor = replace(tensor, sharded_over=(*tensor.shards, "data"))
             summed_over = tuple(axis for axis in summed_over if axis != "data")
-        holder = used_weight(parameter) if self.gathers_in_place and not self.precision.mixed else None
+        holder = used_weight(parameter) if self.gathers_in_place and not self.separates else None
         return replace(
             parameter,
             tensor=replace(tensor, dtype=self.precision.master, shard_of=holder),
             summed_over=summed_over,
             gradient_dtype=self.precision.gradient,
             gradient_shard_of=_accumulated_gradient(parameter, self) if self.zero == 1 else None,
+            buckets=self.buckets.count(tensor) if self.buckets is not None else 0,
         )
 
 
 def parameter_sharding(
-    grid: Grid, zero: int, precision: Precision, microbatches: int, gathered: Gathered
+    grid: Grid, zero: int, precision: Precision, microbatches: int, gathered: Gathered, buckets: Buckets | None = None
 ) -> ParameterSharding:
     """Sharding and precision of the parameters on a grid; with data = 1 nothing is sharded.
 
@@ -113,8 +129,9 @@ def parameter_sharding(
     precision : dtypes of weights, gradients and moments
     microbatches : number of microbatches of a step
     gathered : whether gathered weights are kept for the backward pass or gathered again
+    buckets : buckets of parameters whose optimizer state is in host memory
     """
-    return ParameterSharding(zero if grid.data > 1 else 0, precision, microbatches, gathered == "keep")
+    return ParameterSharding(zero if grid.data > 1 else 0, precision, microbatches, gathered == "keep", buckets)
 
 
 def refuse_sharded_weights(zero: int, grid: Grid) -> None:
@@ -131,21 +148,21 @@ def refuse_sharded_weights(zero: int, grid: Grid) -> None:
         )
 
 
-def shard_layer(layer: Layer, plan: ParameterSharding, borrowed: Sequence[Parameter] = ()) -> Layer:
+def shard_layer(layer: Layer, step_plan: ParameterSharding, borrowed: Sequence[Parameter] = ()) -> Layer:
     """Returns the layer with its parameters sharded, and with the ops that gather weights and scatter gradients.
 
     Parameters
     ----------
     layer : layer with whole parameters
-    plan : sharding and precision of the parameters
+    step_plan : sharding and precision of the parameters
     borrowed : parameters of another layer that this one reads (the table, by the loss)
     """
-    if not (plan.has_used_weights or plan.widens or plan.accumulates):
+    if not (step_plan.has_used_weights or step_plan.widens or step_plan.accumulates):
         return layer
     tensors: list[Tensor] = list(layer.tensors)
     forward, backward = layer.forward, layer.backward
     accumulation: list[Op] = []
-    for parameter in layer.parameters:
+    for parameter, plan in ((parameter, step_plan.of(parameter)) for parameter in layer.parameters):
         stored = plan.parameter(parameter)
         if plan.has_used_weights:
             tensors += _used_weight_tensors(parameter, stored, plan)
@@ -161,7 +178,7 @@ def shard_layer(layer: Layer, plan: ParameterSharding, borrowed: Sequence[Parame
         tensors += more
         backward = rename_tensors(backward, {parameter.gradient: left})
         accumulation += _accumulate(parameter, plan)
-    for parameter in borrowed:
+    for parameter, plan in ((parameter, step_plan.of(parameter)) for parameter in borrowed):
         if plan.has_used_weights:
             forward, backward = (
                 rename_tensors(program, {parameter.name: used_weight(parameter)}) for program in (forward, backward)
@@ -171,7 +188,7 @@ def shard_layer(layer: Layer, plan: ParameterSharding, borrowed: Sequence[Parame
                 _gather_before_use(forward, parameter, plan, " for the loss"),
                 _gather_before_use(backward, parameter, plan, " again"),
             )
-    parameters = tuple(plan.parameter(parameter) for parameter in layer.parameters)
+    parameters = tuple(step_plan.parameter(parameter) for parameter in layer.parameters)
     return Layer(tuple(tensors), parameters, forward, (*backward, *accumulation))
 
 
@@ -180,8 +197,13 @@ def used_weight(parameter: Parameter) -> str:
     return f"{parameter.name} held"
 
 
+def updated_weight(parameter: Parameter, plan: ParameterSharding) -> str:
+    """Name of the tensor that the update of a parameter in host memory writes for products."""
+    return _cast_weight(parameter) if plan.shards else used_weight(parameter)
+
+
 def _cast_weight(parameter: Parameter) -> str:
-    """Name of the master weights in the schedule's dtype, before they are gathered."""
+    """Name of the rank's own part of the weights that products read, before it is gathered."""
     return f"{parameter.name} cast"
 
 
@@ -201,10 +223,12 @@ def _used_weight_tensors(parameter: Parameter, stored: Parameter, plan: Paramete
         name=used_weight(parameter),
         copies=once,
         first_indices=parameter.tensor.first_indices if once else (),
+        value_of=parameter.name if plan.buckets is not None and not plan.shards else None,
     )
-    if plan.shards and plan.precision.mixed:
+    if plan.shards and plan.separates:
         holder = used_weight(parameter) if plan.gathers_in_place else None
-        yield replace(stored.tensor, name=_cast_weight(parameter), dtype=None, shard_of=holder)
+        value = parameter.name if plan.buckets is not None else None
+        yield replace(stored.tensor, name=_cast_weight(parameter), dtype=None, shard_of=holder, value_of=value)
 
 
 def _gather_before_use(program: Program, parameter: Parameter, plan: ParameterSharding, suffix: str = "") -> Program:
@@ -213,7 +237,7 @@ def _gather_before_use(program: Program, parameter: Parameter, plan: ParameterSh
     for position, entry in enumerate(program):
         inner = ops_of(entry.body) if isinstance(entry, Repeat) else iter((entry,))
         if any(name in reads(op) for op in inner):
-            source = _cast_weight(parameter) if plan.precision.mixed else parameter.name
+            source = _cast_weight(parameter) if plan.separates else parameter.name
             gather = AllGather(name=f"gather {name}{suffix}", axis="data", source=source, into=name, overlap="oag")
             return (*program[:position], gather, *program[position:])
     return program
@@ -262,15 +286,15 @@ def _accumulate(parameter: Parameter, plan: ParameterSharding) -> Iterator[Op]:
 
 def gather_weights(parameters: Sequence[Parameter], plan: ParameterSharding) -> Program:
     """Ops from the weights of the last step to those that products read; accumulated gradients are zeroed."""
-    return for_each_parameter(parameters, lambda parameter: [*_prepare_weights(parameter, plan)])
+    return for_each_parameter(parameters, lambda parameter: [*_prepare_weights(parameter, plan.of(parameter))])
 
 
 def _prepare_weights(parameter: Parameter, plan: ParameterSharding) -> Iterator[Op]:
-    if plan.precision.mixed:
+    if plan.precision.mixed and plan.buckets is None:
         into = _cast_weight(parameter) if plan.shards else used_weight(parameter)
         yield Kernel(name=f"cast {parameter.name}", function="cast", into=(into,), sources=(parameter.name,))
     if plan.zero in (1, 2):
-        source = _cast_weight(parameter) if plan.precision.mixed else parameter.name
+        source = _cast_weight(parameter) if plan.separates else parameter.name
         yield AllGather(
             name=f"gather {used_weight(parameter)}", axis="data", source=source, into=used_weight(parameter)
         )
@@ -290,6 +314,7 @@ def scatter_gradients(parameters: Sequence[Parameter], plan: ParameterSharding) 
                 axis="data",
                 source=_accumulated_gradient(parameter, plan),
                 into=parameter.gradient,
+                concurrent=plan.buckets is not None,
             )
         ],
     )

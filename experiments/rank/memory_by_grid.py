@@ -71,10 +71,10 @@ def _longest(size: Ints, parts: Ints) -> Ints:
 def _is_view(schedule: Schedule, name: str, written: tuple[Op, ...], lengths: Lengths) -> NDArray[np.bool_]:
     """Whether a tensor is a view on each grid [grids].
 
-    A view is declared as a shard, or all its writers are collectives of one rank.
+    A view is declared as a part of another tensor, or all its writers are collectives of one rank.
     """
     nowhere = np.zeros_like(next(iter(lengths.values())), dtype=np.bool_)
-    if schedule.tensors[name].shard_of is not None:
+    if schedule.tensors[name].shard_of is not None or schedule.tensors[name].staged_in is not None:
         return ~nowhere
     writers = [op for op in written if name in writes(op)]
     for op in writers:

@@ -30,6 +30,7 @@ TRAINING_DEFAULTS = {
     "recompute": "none",
     "gradient_bytes": 4,
     "dropout": 0.0,
+    "offload": None,
     "steps": 1,
     "clip": 0.0,
     "keep_first": 0,

@@ -94,6 +94,14 @@ GradientBytes = Annotated[
 DropoutShare = Annotated[
     str, flag("--dropout", "P", "Share of attention weights and hidden states that dropout sets to zero; 0 for none.")
 ]
+OptimizerOffload = Annotated[
+    str,
+    flag(
+        "--offload",
+        "optimizer[:N]",
+        "Optimizer state in host memory, fetched and updated in buckets of N parameters; by default on the device.",
+    ),
+]
 Steps = Annotated[str, flag("--steps", "N", "Training steps of one run.")]
 LearningRate = Annotated[
     str, flag("--learning-rate", "R", "Learning rate of Adam; by default 0.001, less in wide layers.")
@@ -320,6 +328,7 @@ TRAINING = flags_from(
     recompute=Recompute,
     gradient_bytes=GradientBytes,
     dropout=DropoutShare,
+    offload=OptimizerOffload,
     steps=Steps,
     learning_rate=LearningRate,
     clip=Clip,

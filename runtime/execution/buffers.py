@@ -115,6 +115,8 @@ class Buffers:
             return self._views[name, instance].reshape(-1)
         if tensor.shard_of is not None:
             return self._shard(name, tensor.shard_of, coordinates)
+        if tensor.staged_in is not None:
+            return self.flat(tensor.staged_in, coordinates)[: self.block(name, coordinates).elements]
         return self._copies[name][instance][: self.block(name, coordinates).elements]
 
     def _shard(self, name: str, owner: str, coordinates: Coordinates) -> Array:
@@ -151,7 +153,9 @@ class Buffers:
         if block is None:
             tensor = self._schedule.tensors[name]
             block = tensor.block(coordinates)
-            if all(part.panel is None and not part.rotated_by for part in (tensor.rows, tensor.columns)):
+            if tensor.buckets is None and all(
+                part.panel is None and not part.rotated_by for part in (tensor.rows, tensor.columns)
+            ):
                 self._blocks[name] = block
         return block
 

@@ -3,6 +3,7 @@
 A parameter's element is keyed by (seed, name, element). The name includes the layer, so the element is the same on
 every grid and under every scheme:
 
+    moments    zeros
     normal     uniform with standard deviation 0.02 (GPT) or 1/√rows (linear layers), so within ±√3 of it
     zeros      biases, β
     ones       γ
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Block, Tensor
-from quadrille.algorithms.training.adam import STEP
+from quadrille.algorithms.training.adam import STEP, is_moment
 from quadrille.algorithms.training.layers import Start
 from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.runtime.operands import generator
@@ -98,6 +99,8 @@ class TrainingSource:
             return self._target(copy, rectangle)
         if tensor.name == "H0":
             return self._input(copy, rectangle)
+        if is_moment(tensor.name):
+            return np.zeros(rectangle.shape, self._array_dtype(tensor))
         match STARTS.get(tensor.name.rpartition(" ")[2], "normal"):
             case "zeros":
                 return np.zeros(rectangle.shape, self._array_dtype(tensor))

@@ -110,7 +110,7 @@ def serial_reference(
     source : source of the run's parameters, and of its moments if it is resumed
     data : source of its batches
     """
-    stored = contents(schedule, schedule.state)
+    stored = contents(schedule, [name for name in schedule.state if schedule.tensors[name].value_of is None])
     whole = {
         name: np.asarray(source.stored(name, Block((0, layout.shape[0]), (0, layout.shape[1]))), np.float64)
         for name, layout in stored.items()

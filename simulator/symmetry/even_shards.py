@@ -135,9 +135,10 @@ def _elements(tensor: Tensor, schedule: Schedule, even: Schedule) -> _Elements:
     rows, columns = lengths(tensor.rows, schedule), lengths(tensor.columns, schedule)
     mean_rows, mean_columns = (_mean(part, even) for part in (tensor.rows, tensor.columns))
     least, mean, most = min(rows) * min(columns), mean_rows * mean_columns, max(rows) * max(columns)
-    if not tensor.shards:
+    if not tensor.shards and tensor.buckets is None:
         return _Elements(least, mean, most)
     shards = prod(schedule.grid.length(axis) for axis in tensor.shards)
+    shards *= tensor.buckets[1] if tensor.buckets is not None else 1
     return _Elements(least // shards, mean / shards, -(-most // shards))
 
 

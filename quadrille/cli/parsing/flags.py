@@ -61,6 +61,7 @@ class TrainingFlags(MatmulFlags):
     recompute: str = "none"
     gradient_bytes: str = "4"
     dropout: str = "0"
+    offload: str = ""
     steps: str = "1"
     learning_rate: str = ""
     clip: str = "0"

@@ -14,6 +14,7 @@ from quadrille.algorithms.training.gpt import Gpt, gpt_from_shape
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.training.model_shapes import ModelShape
+from quadrille.algorithms.training.offload import parse_offload
 from quadrille.algorithms.training.recompute import find_attention, find_recompute
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.cli.parsing.flags import DEFAULTS, OF_MATMULS, TrainingFlags
@@ -91,7 +92,8 @@ def _mlp(flags: TrainingFlags) -> Mlp:
     if flags.keep_first != usual.keep_first:
         raise InputError(f"--keep-first {flags.keep_first}: is for --gpt; --gathered keep keeps all of a stack's")
     of_pipeline = _pipeline(flags)
-    own = {name: whole_number(value, _flag(name)) for name, value in values.items() if name not in of_pipeline}
+    elsewhere = {*of_pipeline, "offload"}
+    own = {name: whole_number(value, _flag(name)) for name, value in values.items() if name not in elsewhere}
     texts = [word.strip() for word in flags.mlp.split(",")]
     if len(texts) > MOST_WIDTHS:
         raise InputError(f"--mlp has {len(texts)} widths: at most {MOST_WIDTHS} are accepted")
@@ -124,6 +126,7 @@ def _common(flags: TrainingFlags, width: int) -> dict[str, Any]:
         "steps": whole_number(flags.steps, "--steps"),
         "gathered": one_of(flags.gathered, "gathered", get_args(Gathered)),
         "adam": Adam(rate=rate, clip=_number(flags.clip, "--clip")),
+        "offload": parse_offload(flags.offload),
     }
 
 
