@@ -40,6 +40,7 @@ from quadrille.simulator.loops.skipped_iterations import (
 from quadrille.simulator.machine.default_collectives import machine_choices
 from quadrille.simulator.machine.placement import RankPlacement, place_ranks
 from quadrille.simulator.prediction import Extent, Prediction, TimeBreakdowns, mean_parts, sums_by_op
+from quadrille.simulator.ranks.host_links import check_host_link
 from quadrille.simulator.ranks.lane_simulation import OP_WALL_SECONDS, LaneSimulation, SimulationInputs
 from quadrille.simulator.ranks.simulated_ranks import SimulatedRanks, choose_ranks
 from quadrille.simulator.ranks.time_breakdown import OpInstance
@@ -182,6 +183,7 @@ class Simulator:
         self._schedule, self._machine, self._threads = schedule, machine, threads
         self._choices = machine_choices(choices, machine)
         self._placement = rank_placement or place_ranks(machine, schedule.grid.size, placement, schedule.grid)
+        check_host_link(schedule, self._placement, self._choices)
         self._shortcuts, self._requested = shortcuts, granularity
         self.limits, self._jitter = limits, jitter
         self._budget_message = ""

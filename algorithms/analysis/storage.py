@@ -55,6 +55,7 @@ class Storage:
     packed, unpacked : scratch, by lane, for the send and receive buffers of an all-to-all; a gradient bucket has a
         packed buffer only
     scratch_item_bytes : bytes of an element of the scratch buffers
+    on_host : tensors in host memory
     """
 
     tensors: dict[str, int]
@@ -65,14 +66,23 @@ class Storage:
     packed: dict[str, int]
     unpacked: dict[str, int]
     scratch_item_bytes: int
+    on_host: frozenset[str] = frozenset()
 
     @property
     def bytes(self) -> int:
-        """All buffers together [B]."""
-        tensor_bytes = sum(size * self.copies[name] * self.item_bytes[name] for name, size in self.tensors.items())
+        """All buffers on the device together [B]."""
+        tensor_bytes = sum(self._bytes_of(name) for name in self.tensors if name not in self.on_host)
         buffers_by_lane = (self.reductions, self.packed, self.unpacked)
         scratch = self.products + sum(size for buffer in buffers_by_lane for size in buffer.values())
         return tensor_bytes + scratch * self.scratch_item_bytes
+
+    @property
+    def host_bytes(self) -> int:
+        """All buffers in host memory together [B]."""
+        return sum(map(self._bytes_of, self.on_host))
+
+    def _bytes_of(self, name: str) -> int:
+        return self.tensors[name] * self.copies[name] * self.item_bytes[name]
 
 
 def storage(schedule: Schedule, coordinates: Coordinates, choices: Choices) -> Storage:
@@ -149,6 +159,7 @@ class _RankBuffers:
             packed,
             unpacked,
             scratch,
+            frozenset(name for name in own if schedule.tensors[name].on_host),
         )
 
     def _tensors(self, coordinates: Coordinates) -> list[str]:

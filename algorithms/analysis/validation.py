@@ -155,8 +155,8 @@ def _end_iterations(program: Program, coordinates: Coordinates) -> Iterator[tupl
 
 
 class _TrackedNames:
-    """The names under which a tensor is tracked: the names of its bands if it has bands, the name of the whole tensor for
-    a bucket in its buffer, otherwise its own.
+    """The names under which a tensor is tracked: those of its bands if it has bands, that of the whole tensor for a
+    bucket in its buffer, otherwise its own.
     """
 
     def __init__(self, schedule: Schedule) -> None:

@@ -8,6 +8,7 @@ prediction that are used most, the most used first; `critical_path` adds up to
 `seconds`.
 """
 
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import Annotated, Literal
@@ -131,6 +132,19 @@ class MachineName(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     routing: str = "shortest"
     faults: Faults | None = None
     placement: str = "packed"
+
+
+HOST_MEMORY_KIND = "optimizer on host"
+"""Kind of memory that is not on the device."""
+
+
+def device_bytes(bytes_by_kind: Mapping[str, int]) -> int:
+    """Memory of a rank on its device, from its memory by kind [B].
+
+    >>> device_bytes({"parameters": 2, "gradients": 4, HOST_MEMORY_KIND: 12})
+    6
+    """
+    return sum(size for kind, size in bytes_by_kind.items() if kind != HOST_MEMORY_KIND)
 
 
 class OpRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -15,12 +15,12 @@ from quadrille.algorithms.timelines.spans import COMPUTE, Span
 
 def exposed_seconds(spans: Sequence[Span]) -> list[float]:
     """Returns, for each span of one rank, its seconds while the compute lane is idle; spans of the compute lane have
-    none.
+    none, except host copies, during which nothing is computed.
 
     If several spans run at once, the time counts for the one that arrived first.  Waiting is counted separately.
     """
     idle = _idle_clock([span for span in spans if span.lane == COMPUTE])
-    exposed = [0.0] * len(spans)
+    exposed = [span.seconds if span.lane == COMPUTE and span.kind == "host_copy" else 0.0 for span in spans]
     covered = float("-inf")
     moving = [index for index, span in enumerate(spans) if span.lane != COMPUTE and span.seconds > 0]
     for index in sorted(moving, key=lambda index: (_arrived(spans[index]), index)):

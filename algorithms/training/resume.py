@@ -17,10 +17,13 @@ from quadrille.algorithms.training.adam import moment_names as moment_names
 
 def training_state(schedule: Schedule) -> tuple[str, ...]:
     """Tensors that carry the state from one step to the next: parameters, then their moments."""
-    parameters = tuple(
-        name for name in schedule.state if not is_moment(name) and schedule.tensors[name].value_of is None
-    )
+    parameters = parameter_names(schedule)
     return (*parameters, *(name for parameter in parameters for name in moment_names(parameter)))
+
+
+def parameter_names(schedule: Schedule) -> tuple[str, ...]:
+    """Names of the parameters of a model, as the optimizer stores them."""
+    return tuple(name for name in schedule.state if not is_moment(name) and schedule.tensors[name].value_of is None)
 
 
 def resume_schedule(schedule: Schedule, first_step: int) -> Schedule:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from quadrille.algorithms.analysis.storage import storages
 from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.formats.record import device_bytes
 from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.schedule.program import Repeat, ops
 from quadrille.algorithms.schedule.schedule import Schedule
@@ -180,7 +181,7 @@ def training_fields(experiment: TrainingExperiment, schedule: Schedule, times: R
         "percent_of_peak": rates_of_step.percent_of_peak if rates_of_step else None,
         "exposed_seconds_by_axis": exposed_seconds_by_axis(experiment, times.ops),
         "memory_bytes_by_kind": bytes_by_kind,
-        "fits": _fits(experiment, times, sum(bytes_by_kind.values())),
+        "fits": _fits(experiment, times, device_bytes(bytes_by_kind)),
         **_orders_of_passes(experiment, schedule, times.timeline),
     }
 

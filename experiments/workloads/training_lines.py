@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, get_args
 
 from msgspec import UNSET
 
-from quadrille.algorithms.formats.record import PathPart, PathSegment, Record
+from quadrille.algorithms.formats.record import HOST_MEMORY_KIND, PathPart, PathSegment, Record, device_bytes
 from quadrille.algorithms.formats.workload import GptSizes, Workload
 from quadrille.algorithms.units import format_bytes, format_seconds
 
@@ -124,8 +124,11 @@ def training_lines(record: Record) -> Iterator[str]:
         yield f"exposed communication of all steps: {words}"
     if kinds := record.memory_bytes_by_kind or {}:
         notes = {"activations": f" ({_dropout_text(record)})"} if record.workload.gpt is not None else {}
-        sizes = (f"{kind} {format_bytes(size)}{notes.get(kind, '')}" for kind, size in kinds.items() if size)
-        yield f"memory of a rank: {format_bytes(sum(kinds.values()))}: {', '.join(sizes)}"
+        on_device = {kind: size for kind, size in kinds.items() if size and kind != HOST_MEMORY_KIND}
+        sizes = (f"{kind} {format_bytes(size)}{notes.get(kind, '')}" for kind, size in on_device.items())
+        yield f"memory of a rank: {format_bytes(device_bytes(kinds))}: {', '.join(sizes)}"
+        if on_host := kinds.get(HOST_MEMORY_KIND, 0):
+            yield f"memory of a rank on its host: {format_bytes(on_host)}: weights and moments of the optimizer"
     if record.critical_path:
         yield _critical_path(record.critical_path)
 
@@ -143,7 +146,7 @@ def memory_warning(record: Record) -> Iterator[str]:
 
         where = record.machine.name if record.machine is not None else "the machine"
         kinds, options, gpt = record.memory_bytes_by_kind or {}, record.options, record.workload.gpt
-        size = format_bytes(sum(kinds.values()))
+        size = format_bytes(device_bytes(kinds))
         yield f"DOES NOT FIT: a device of {where} has less memory than {size}"
         memory_options = MemoryOptions(
             sequence=gpt.sequence if gpt is not None else 0,

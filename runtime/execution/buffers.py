@@ -60,7 +60,7 @@ class Buffers:
         self._blocks: dict[str, Block] = {}
         self._views: dict[tuple[str, int], Array] = {}
         plan = storage(schedule, coordinates, choices)
-        self.allocated_bytes = 0
+        self.allocated_bytes = self.allocated_host_bytes = 0
         self._copies = {
             name: [
                 self._allocate(size, schedule.tensors[name].dtype or schedule.dtype, schedule.tensors[name].on_host)
@@ -82,7 +82,10 @@ class Buffers:
 
     def _allocate(self, elements: int, dtype: ElementType, on_host: bool = False) -> Array:
         array = self._library.empty_on_host(elements, dtype) if on_host else self._library.empty(elements, dtype)
-        self.allocated_bytes += int(array.nbytes)
+        if on_host:
+            self.allocated_host_bytes += int(array.nbytes)
+        else:
+            self.allocated_bytes += int(array.nbytes)
         return array
 
     def _bind_gather_source(self, op: AllGather, coordinates: Coordinates, choices: Choices) -> None:

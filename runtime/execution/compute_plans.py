@@ -9,7 +9,7 @@ from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES
 from quadrille.algorithms.schedule.ops import Compute, Gemm, HostCopy, Kernel, Pointwise
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.runtime.arrays.array_library import Array, ArrayLibrary
+from quadrille.runtime.arrays.array_library import ArrayLibrary
 from quadrille.runtime.execution.buffers import Buffers, viewed_as
 
 
@@ -23,14 +23,11 @@ class ComputePlanner:
 
     def plan(self, op: Compute, coordinates: Coordinates) -> Callable[[], None]:
         """The local work of an op at these coordinates, as a function without arguments."""
-        flat, library = self._buffers.flat, self._library
         match op:
             case Gemm():
                 return self._gemm(op, coordinates)
             case HostCopy():
-                source, into = flat(op.source, coordinates), flat(op.into, coordinates)
-                to_host = self._schedule.tensors[op.into].on_host
-                return partial(self._fetch, into, source) if to_host else partial(library.put, into, source)
+                return partial(self.submit_host_copy, op, coordinates, self._library)
             case Pointwise():
                 return self._pointwise(op, coordinates)
             case Kernel():
@@ -38,8 +35,13 @@ class ComputePlanner:
             case _:
                 assert_never(op)
 
-    def _fetch(self, into: Array, source: Array) -> None:
-        into[...] = self._library.fetch(source)
+    def submit_host_copy(self, op: HostCopy, coordinates: Coordinates, stream: ArrayLibrary) -> None:
+        """Submit a copy between the device and pinned host memory to a stream."""
+        source, into = self._buffers.flat(op.source, coordinates), self._buffers.flat(op.into, coordinates)
+        if op.to_host:
+            stream.copy_to_host(into, source)
+        else:
+            stream.copy_to_device(into, source)
 
     def _pointwise(self, op: Pointwise, coordinates: Coordinates) -> Callable[[], None]:
         into = self._buffers.flat(op.into, written_coordinates(op, self._schedule, coordinates))

@@ -29,7 +29,7 @@ import numpy as np
 from quadrille.algorithms.analysis.dependencies import Dependencies
 from quadrille.algorithms.analysis.equality_labels import compact, stored_numbers
 from quadrille.algorithms.errors import Deadlock
-from quadrille.algorithms.schedule.ops import Communication, CommunicationOp, Compute, Op, Receive, Send, lane
+from quadrille.algorithms.schedule.ops import Communication, CommunicationOp, Compute, HostCopy, Op, Receive, Send, lane
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import all_ops
@@ -326,6 +326,8 @@ class BoundsWalk:
 
     def _durations(self, op: Compute, coordinates: Coordinates, group: RankGroup) -> tuple[Floats, OpTimeParts]:
         """Duration of a local op on each rank [3, ranks] [s], and the breakdown of its time."""
+        if isinstance(op, HostCopy):
+            return self._host_copy(op, coordinates, group)
         seconds, extrapolated = self._op_costs.local_work(group.number, op, coordinates, group.ranks)
         local = self._cost_model.local
         if extrapolated:
@@ -341,3 +343,19 @@ class BoundsWalk:
         time_parts.compute, typical = seconds, seconds / local.computing[group.ranks]
         time_parts.contention = typical - seconds
         return np.stack([seconds, typical, slowest]), time_parts
+
+    def _host_copy(self, op: HostCopy, coordinates: Coordinates, group: RankGroup) -> tuple[Floats, OpTimeParts]:
+        """Duration of a host copy on each rank [3, ranks] [s], and the breakdown of its time.
+
+        At least a rank has its link for itself; typically and at most all ranks behind the link copy.
+        """
+        link = self._machine.host_link
+        assert link is not None, "unsupported_reason"
+        moving, extrapolated = self._op_costs.local_work(group.number, op, coordinates, group.ranks)
+        assert not extrapolated, "a host link has one rate"
+        moving = np.broadcast_to(moving, len(group.ranks))
+        typical = moving * self._cost_model.ranks_on_host_link
+        time_parts = OpTimeParts.of(len(group.ranks))
+        time_parts.latency, time_parts.bandwidth = time_parts.latency + link.latency_seconds, moving
+        time_parts.contention = typical - moving
+        return link.latency_seconds + np.stack([moving, typical, typical]), time_parts

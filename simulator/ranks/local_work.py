@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from quadrille.algorithms.analysis.coordinate_dependence import Kind
 from quadrille.algorithms.analysis.op_plans import LocalSizes, OpPlans
-from quadrille.algorithms.schedule.ops import Compute, Gemm, Kernel, Pointwise
+from quadrille.algorithms.schedule.ops import Compute, Gemm, HostCopy, Kernel, Pointwise
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.simulator.machine.compute_model import ComputeModel, Estimate, touched
@@ -127,6 +127,8 @@ def estimate_op(
     elif isinstance(op, Kernel):
         assert sizes.work is not None
         estimates = [model.kernel(sizes.work, op.function)]
+    elif isinstance(op, HostCopy) and model.host_link is not None:
+        return sizes.written / model.host_link.bytes_per_second, False, 0.0
     else:
         function = op.function if isinstance(op, Pointwise) else "copy"
         estimates = [model.memory(function, sizes.written), Estimate(overhead_seconds, False)]

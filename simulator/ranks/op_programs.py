@@ -13,13 +13,14 @@ from quadrille.algorithms.analysis.coordinate_dependence import Kind
 from quadrille.algorithms.analysis.op_plans import CommPlan, OpPlans, PlanStep, step_runs
 from quadrille.algorithms.analysis.traffic import calls_of
 from quadrille.algorithms.collectives.collective_choices import Choices
-from quadrille.algorithms.schedule.ops import CommunicationOp, Compute, lane
+from quadrille.algorithms.schedule.ops import CommunicationOp, Compute, HostCopy, lane
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.timelines.spans import COMPUTE
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.engine.engine_builder import ProgramStage
 from quadrille.simulator.machine.library_collectives import IDENTIFIED, LibraryTime, LibraryTimes
+from quadrille.simulator.ranks.host_links import HostLinks
 from quadrille.simulator.ranks.local_work import NO_NOISE, HostWork, LocalWork, NoiseFactors
 from quadrille.simulator.ranks.messages import RankMessages, TaggedStage
 from quadrille.simulator.ranks.resource_demands import ResourceDemands
@@ -99,6 +100,7 @@ class OpPrograms:
         self._op_plans, self._local, self._engine = op_plans, local, engine
         self._messages = RankMessages(machine, demands, engine)
         self._choices, self._library, self._cores, self._jitter = choices, library, cores, jitter
+        self._host_links = HostLinks(machine.host_link, ranks.placement, engine, folded=ranks.classes is not None)
         self.labels: dict[str, str] = {}
         self.wakeup_delay = machine.emulated.wakeup_delay_seconds
         self._comm_programs: dict[tuple[int, int, Kind, bool, int | None], CommProgram] = {}
@@ -117,6 +119,15 @@ class OpPrograms:
             for drawn in self._quantiles_ahead(rank, op.name, index):
                 flow = self._work(rank, COMPUTE, work.times(self._noise(drawn).local))
                 self._compute_programs[(*key[:-1], drawn)] = self._program([ProgramStage(local=flow)])
+        return self._compute_programs[key]
+
+    def host_copy(self, rank: int, op: HostCopy, coordinates: Coordinates) -> int:
+        """Program of a host copy on the lane of its direction."""
+        key = rank, id(op), self._op_plans.kind(op, coordinates), None
+        if key not in self._compute_programs:
+            size = self._op_plans.local(op, coordinates).written
+            flow = self._host_links.flow(rank, lane(op), size)
+            self._compute_programs[key] = self._program([ProgramStage(local=flow)])
         return self._compute_programs[key]
 
     def communication(self, rank: int, op: CommunicationOp, coordinates: Coordinates, index: int) -> CommProgram:

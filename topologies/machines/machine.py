@@ -151,6 +151,27 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     library: tuple[LibraryRow, ...] = ()
 
 
+class HostLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The link between a GPU and the memory of its host, which copies of offloaded optimizer state use.
+
+    A copy takes the latency, then its bytes divided by the rate.  The two directions are independent.
+
+    Parameters
+    ----------
+    bytes_per_second : bandwidth of the link in each direction
+    latency_seconds : time from issue to start of a copy
+    gpus : consecutive GPUs that share the link, such as those behind one PCIe switch
+    memory_bytes : capacity of the memory of a host
+    memory_gpus : GPUs whose ranks share the memory of a host
+    """
+
+    bytes_per_second: Rate
+    latency_seconds: Overhead = 0.0
+    gpus: Count = 1
+    memory_bytes: Bytes
+    memory_gpus: Count
+
+
 class NetworkCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The cost of a message between two hosts, and the properties of links beyond their rates.
 
@@ -254,6 +275,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     topology : `family` and its arguments, or `file`, the path of a graph
     device : the compute device of one rank
     host : the resources that ranks of one host share
+    host_link : the link between a GPU and the memory of its host
     network : properties of messages between hosts
     emulation : properties of an emulated network, if it is one
     routing : the routing rule
@@ -283,6 +305,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     topology: dict[str, Argument]
     device: Device
     host: Host | None = None
+    host_link: HostLink | None = None
     network: NetworkCosts | None = None
     emulation: Emulation | None = None
     routing: str = "shortest"
@@ -316,6 +339,8 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             schema_files.plain_tables(msgspec.convert(content, Machine))
         )  # 1 and 1.0 are the same rate
         content.pop("messages", None)
+        if content["host_link"] is None:
+            del content["host_link"]
         for part, defaults in LATER.items():
             for name, value in defaults.items():
                 if content[part] and name in content[part] and content[part][name] == value:
