@@ -13,7 +13,8 @@ PANELS: dict[str, tuple[str, ...]] = {
     ),
     "Machine": ("machine", "settings", "routing", "fail", "degrade", "slow", "jitter", "placement", "topology", "rate"),
     "Execution": (
-        "ranks", "warmups", "repeats", "verify", "verify_method", "threads", "backend", "load", "save", "jobs", "quick",
+        "ranks", "warmups", "repeats", "verify", "verify_method", "threads", "backend",
+        "device_memory", "load", "save", "jobs", "quick",
     ),
     "Output": (
         "quiet", "verbose", "c", "da", "db", "json", "csv", "plot", "figure", "trace", "timeline", "timelines", "out",

@@ -224,6 +224,12 @@ Plot = Annotated[str, flag("--plot", "FILE", "Write a figure (.png, .svg, .pdf).
 Json = Annotated[str, flag("--json", "FILE|-", "Write the result as JSON; - is stdout.")]
 Trace = Annotated[str, flag("--trace", "FILE", "Write a Chrome trace, for ui.perfetto.dev.")]
 TimelineFile = Annotated[str, flag("--timeline", "FILE", "Write the timeline, for the figure of compare.")]
+DeviceMemory = Annotated[
+    str,
+    flag(
+        "--device-memory", "SIZE", "Memory of the device that NumPy arrays stand for, of each rank; host arrays beside."
+    ),
+]
 Backend = Annotated[str, flag("--backend", "NAME", "Array library: numpy or cupy.")]
 Blas = Annotated[
     str, flag("--blas", "NAME|PATH", "BLAS for host arrays: numpy, mkl, openblas, blis, or the path of a library.")
@@ -347,6 +353,7 @@ RUN = flags_from(
     carrier=Carrier,
     chunk=Chunk,
     progress=Progress,
+    device_memory=DeviceMemory,
     seed=Seed,
     operands=Operands,
     warmups=Warmups,

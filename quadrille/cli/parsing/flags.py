@@ -83,6 +83,7 @@ class RunFlags:
     carrier: str = "auto"
     chunk: str = "auto"
     progress: str = "auto"
+    device_memory: str = ""
     seed: str = "0"
     operands: str = "uniform"
     inputs: Mapping["Operand", str] = field(default_factory=dict)
