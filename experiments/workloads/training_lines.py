@@ -122,6 +122,7 @@ def training_lines(record: Record) -> Iterator[str]:
     if exposed := record.exposed_seconds_by_axis or {}:
         words = ", ".join(f"{axis} {format_seconds(seconds)}" for axis, seconds in exposed.items())
         yield f"exposed communication of all steps: {words}"
+    yield from offload_lines(record)
     if kinds := record.memory_bytes_by_kind or {}:
         notes = {"activations": f" ({_dropout_text(record)})"} if record.workload.gpt is not None else {}
         on_device = {kind: size for kind, size in kinds.items() if size and kind != HOST_MEMORY_KIND}
@@ -131,6 +132,21 @@ def training_lines(record: Record) -> Iterator[str]:
             yield f"memory of a rank on its host: {format_bytes(on_host)}: weights and moments of the optimizer"
     if record.critical_path:
         yield _critical_path(record.critical_path)
+
+
+def offload_lines(record: Record) -> Iterator[str]:
+    """The lines about exposed copies and gradient reductions of an offloaded optimizer; none without offload."""
+    if record.options.offload is UNSET:
+        return
+    copies = [op for op in record.ops if op.kind == "host_copy"]
+    sums = [op for op in record.ops if op.axis == "data" and op.name.startswith(("sum d", "scatter d"))]
+    texts = [
+        f"{words} {format_seconds(sum(op.exposed_seconds for op in ops))} of {format_seconds(seconds)}"
+        for words, ops in (("host copies", copies), ("gradient reductions over data", sums))
+        if (seconds := sum(op.seconds for op in ops))
+    ]
+    if texts:
+        yield f"exposed of all steps: {', '.join(texts)}"
 
 
 def _dropout_text(record: Record) -> str:

@@ -54,8 +54,9 @@ def _check_host_memory(schedule: Schedule, placement: RankPlacement, link: HostL
     )
     ranks = int(np.bincount(placement.of_rank // link.memory_gpus).max())
     if ranks * of_rank > link.memory_bytes:
+        kept = f"{ranks} rank{'' if ranks == 1 else 's'} of a host keep {format_bytes(ranks * of_rank)}"
         raise InputError(
-            f"offload: {ranks} rank{'' if ranks == 1 else 's'} of a host keep {format_bytes(ranks * of_rank)} in host memory, and a host of "
+            f"offload: {kept} in host memory, and a host of "
             f"{placement.machine.name} has {format_bytes(int(link.memory_bytes))}; fewer bytes a rank are accepted, as "
             "with more ranks or --zero 1"
         )
