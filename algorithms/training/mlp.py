@@ -26,6 +26,7 @@ from quadrille.algorithms.training.mlp_step import MlpStep
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.precision import Precision, in_dtype_of_statistics
 from quadrille.algorithms.training.scheme import ONE, Layout, Linear, Orientation, Scheme, sides
+from quadrille.algorithms.training.sparsity import PruneMethod, Pruning, index_names, pruned_layer
 from quadrille.algorithms.training.step_programs import Steps
 from quadrille.algorithms.training.zero import ParameterSharding, parameter_sharding, refuse_sharded_weights
 
@@ -47,6 +48,9 @@ class Mlp:
     stages : layers of each pipeline stage; empty for as even as possible
     zero : ZeRO stage 0 to 3 over data (`zero.py`)
     gradient_bytes : bytes of an accumulated gradient element in 16-bit dtypes
+    sparsity : share of the elements of the layers' weight matrices that are pruned (`sparsity.py`)
+    prune : which elements are kept
+    sparse_states : whether gradients and optimizer states of pruned matrices are compressed
 
     >>> Mlp((8, 16, 4), rows=32).flops
     28672
@@ -64,6 +68,9 @@ class Mlp:
     stages: tuple[int, ...] = ()
     zero: int = 0
     gradient_bytes: int = 4
+    sparsity: float = 0.0
+    prune: PruneMethod = "magnitude"
+    sparse_states: bool = False
 
     def __post_init__(self) -> None:
         if len(self.widths) < 2 or min(self.widths) < 1:
@@ -74,11 +81,15 @@ class Mlp:
         check_sizes(self)
         if self.dtype not in get_args(DType):
             raise InputError(f"dtype {self.dtype!r}: accepted are {', '.join(get_args(DType))}")
-        ParameterSharding(self.zero, self.precision)
+        ParameterSharding(self.zero, self.precision, pruning=self.pruning)
 
     @property
     def precision(self) -> Precision:
         return Precision(self.dtype, self.gradient_bytes)
+
+    @property
+    def pruning(self) -> Pruning:
+        return Pruning(self.sparsity, self.prune, self.sparse_states)
 
     @property
     def layers(self) -> int:
@@ -131,8 +142,9 @@ def mlp_schedule(problem: Mlp, grid: Grid, scheme: Scheme) -> Schedule:
     parts = microbatches(problem.rows, problem.micro_batch, grid)
     check_mlp(problem, grid, scheme, parts.rows)
     stages = pipeline_stages(problem, grid)
-    plan = parameter_sharding(grid, problem.zero, problem.precision, parts.count, problem.gathered)
-    layers = [scheme.linear(_linear(problem, layer)) for layer in range(problem.layers)]
+    plan = parameter_sharding(grid, problem.zero, problem.precision, parts.count, problem.gathered, problem.pruning)
+    products = [scheme.linear(_linear(problem, layer)) for layer in range(problem.layers)]
+    layers = [pruned_layer(product, problem.pruning) for product in products]
     loss = _loss(problem, scheme, stages)
     step = MlpStep(layers, loss, stages, Steps(plan, problem.steps, problem.adam, grid.pipeline > 1))
     statistics = problem.precision.statistics
@@ -150,7 +162,7 @@ def mlp_schedule(problem: Mlp, grid: Grid, scheme: Scheme) -> Schedule:
         grid,
         problem.dtype,
         declare(*(in_dtype_of_statistics(parameter, statistics) for parameter in step.with_copies(tensors))),
-        (INPUT, TARGET),
+        (INPUT, TARGET, *index_names(step.parameters)),
         (LOSS, *(name for parameter in step.parameters for name in (parameter.name, parameter.gradient))),
         step.roles(),
         state=tuple(parameter.name for parameter in step.parameters),

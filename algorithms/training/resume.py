@@ -13,6 +13,7 @@ from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.adam import STEP
 from quadrille.algorithms.training.adam import moment_names as moment_names
+from quadrille.algorithms.training.layers import index_name
 
 
 def training_state(schedule: Schedule) -> tuple[str, ...]:
@@ -20,6 +21,13 @@ def training_state(schedule: Schedule) -> tuple[str, ...]:
     moments = {name for parameter in schedule.state for name in moment_names(parameter)}
     parameters = tuple(name for name in schedule.state if name not in moments)
     return (*parameters, *(name for parameter in parameters for name in moment_names(parameter)))
+
+
+def checkpoint_names(schedule: Schedule) -> tuple[str, ...]:
+    """Tensors that a checkpoint holds: the state, and the indices of pruned parameters."""
+    state = training_state(schedule)
+    indices = {index_name(name) for name in state}
+    return (*state, *(name for name in schedule.inputs if name in indices))
 
 
 def resume_schedule(schedule: Schedule, first_step: int) -> Schedule:

@@ -35,6 +35,15 @@ from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.adam import for_each_parameter
 from quadrille.algorithms.training.layers import Layer, Parameter
 from quadrille.algorithms.training.precision import Precision
+from quadrille.algorithms.training.sparsity import (
+    NO_PRUNING,
+    Pruning,
+    compress,
+    compressed,
+    expand,
+    index_tensor,
+    mask,
+)
 
 STAGES = (0, 1, 2, 3)
 
@@ -49,12 +58,14 @@ class ParameterSharding:
     precision : dtypes
     microbatches : microbatches of a step
     caches : whether weights gathered for the forward pass serve the backward pass too
+    pruning : pruned matrices, and whether their states are compressed (`sparsity.py`)
     """
 
     zero: int
     precision: Precision
     microbatches: int = 1
     caches: bool = False
+    pruning: Pruning = NO_PRUNING
 
     def __post_init__(self) -> None:
         if self.zero not in STAGES:
@@ -85,16 +96,29 @@ class ParameterSharding:
         """Whether gradients of several microbatches are accumulated."""
         return self.microbatches > 1
 
+    def compresses(self, parameter: Parameter) -> bool:
+        """Whether the optimizer stores only the kept elements of a parameter."""
+        return self.pruning.compressed and parameter.pruned is not None
+
+    def uses_other_weights(self, parameter: Parameter) -> bool:
+        """Whether products read another tensor than the master weights of a parameter."""
+        return self.has_used_weights or self.compresses(parameter)
+
     def parameter(self, parameter: Parameter) -> Parameter:
         """The parameter as the optimizer stores it."""
         tensor, summed_over = parameter.tensor, parameter.summed_over
         if self.shards:
             tensor = replace(tensor, sharded_over=(*tensor.shards, "data"))
             summed_over = tuple(axis for axis in summed_over if axis != "data")
-        holder = used_weight(parameter) if self.gathers_in_place and not self.precision.mixed else None
+        in_place = self.gathers_in_place and not self.precision.mixed and not self.compresses(parameter)
         return replace(
             parameter,
-            tensor=replace(tensor, dtype=self.precision.master, shard_of=holder),
+            tensor=replace(
+                tensor,
+                dtype=self.precision.master,
+                shard_of=used_weight(parameter) if in_place else None,
+                kept=parameter.pruned if self.compresses(parameter) else None,
+            ),
             summed_over=summed_over,
             gradient_dtype=self.precision.gradient,
             gradient_shard_of=_accumulated_gradient(parameter, self) if self.zero == 1 else None,
@@ -102,7 +126,12 @@ class ParameterSharding:
 
 
 def parameter_sharding(
-    grid: Grid, zero: int, precision: Precision, microbatches: int, gathered: Gathered
+    grid: Grid,
+    zero: int,
+    precision: Precision,
+    microbatches: int,
+    gathered: Gathered,
+    pruning: Pruning = NO_PRUNING,
 ) -> ParameterSharding:
     """Sharding and precision of the parameters on a grid; with data = 1 nothing is sharded.
 
@@ -113,8 +142,9 @@ def parameter_sharding(
     precision : dtypes of weights, gradients and moments
     microbatches : number of microbatches of a step
     gathered : whether gathered weights are kept for the backward pass or gathered again
+    pruning : how the model is pruned
     """
-    return ParameterSharding(zero if grid.data > 1 else 0, precision, microbatches, gathered == "keep")
+    return ParameterSharding(zero if grid.data > 1 else 0, precision, microbatches, gathered == "keep", pruning)
 
 
 def refuse_sharded_weights(zero: int, grid: Grid) -> None:
@@ -140,14 +170,16 @@ def shard_layer(layer: Layer, plan: ParameterSharding, borrowed: Sequence[Parame
     plan : sharding and precision of the parameters
     borrowed : parameters of another layer that this one reads (the table, by the loss)
     """
-    if not (plan.has_used_weights or plan.widens or plan.accumulates):
+    pruned = any(parameter.pruned is not None for parameter in layer.parameters)
+    if not (plan.has_used_weights or plan.widens or plan.accumulates or pruned):
         return layer
     tensors: list[Tensor] = list(layer.tensors)
     forward, backward = layer.forward, layer.backward
     accumulation: list[Op] = []
     for parameter in layer.parameters:
         stored = plan.parameter(parameter)
-        if plan.has_used_weights:
+        tensors += [index_tensor(parameter)] if parameter.pruned is not None else []
+        if plan.uses_other_weights(parameter):
             tensors += _used_weight_tensors(parameter, stored, plan)
             forward, backward = (
                 rename_tensors(program, {parameter.name: used_weight(parameter)}) for program in (forward, backward)
@@ -160,7 +192,7 @@ def shard_layer(layer: Layer, plan: ParameterSharding, borrowed: Sequence[Parame
         left, more = _gradient_of_a_microbatch(parameter, stored, plan)
         tensors += more
         backward = rename_tensors(backward, {parameter.gradient: left})
-        accumulation += _accumulate(parameter, plan)
+        accumulation += _accumulate(parameter, plan, left)
     for parameter in borrowed:
         if plan.has_used_weights:
             forward, backward = (
@@ -194,6 +226,11 @@ def _accumulated_gradient(parameter: Parameter, plan: ParameterSharding) -> str:
     return f"{parameter.gradient} held" if plan.zero == 1 else parameter.gradient
 
 
+def _gathered_weight(parameter: Parameter, plan: ParameterSharding) -> str:
+    """Name of the tensor into which weights are gathered over data."""
+    return f"{parameter.name} gathered" if plan.compresses(parameter) else used_weight(parameter)
+
+
 def _used_weight_tensors(parameter: Parameter, stored: Parameter, plan: ParameterSharding) -> Iterator[Tensor]:
     once = () if plan.zero == 3 and not plan.caches else parameter.tensor.copies
     yield replace(
@@ -202,9 +239,14 @@ def _used_weight_tensors(parameter: Parameter, stored: Parameter, plan: Paramete
         copies=once,
         first_indices=parameter.tensor.first_indices if once else (),
     )
+    gathered = _gathered_weight(parameter, plan)
+    if plan.shards and plan.compresses(parameter):
+        yield compressed(parameter, gathered, copies=(), first_indices=())
     if plan.shards and plan.precision.mixed:
-        holder = used_weight(parameter) if plan.gathers_in_place else None
-        yield replace(stored.tensor, name=_cast_weight(parameter), dtype=None, shard_of=holder)
+        cast = replace(stored.tensor, name=_cast_weight(parameter), dtype=None)
+        if plan.gathers_in_place and plan.compresses(parameter):
+            cast = replace(cast, copies=(), first_indices=())
+        yield replace(cast, shard_of=gathered if plan.gathers_in_place else None)
 
 
 def _gather_before_use(program: Program, parameter: Parameter, plan: ParameterSharding, suffix: str = "") -> Program:
@@ -214,8 +256,10 @@ def _gather_before_use(program: Program, parameter: Parameter, plan: ParameterSh
         inner = ops_of(entry.body) if isinstance(entry, Repeat) else iter((entry,))
         if any(name in reads(op) for op in inner):
             source = _cast_weight(parameter) if plan.precision.mixed else parameter.name
-            gather = AllGather(name=f"gather {name}{suffix}", axis="data", source=source, into=name, overlap="oag")
-            return (*program[:position], gather, *program[position:])
+            into = _gathered_weight(parameter, plan)
+            gather = AllGather(name=f"gather {name}{suffix}", axis="data", source=source, into=into, overlap="oag")
+            fill = (expand(parameter, into, name, suffix),) if plan.compresses(parameter) else ()
+            return (*program[:position], gather, *fill, *program[position:])
     return program
 
 
@@ -225,6 +269,8 @@ def _gradient_of_a_microbatch(
     """Tensor that the backward pass writes, and the tensors from there to the accumulated gradient."""
     whole = replace(parameter.tensor, copies=(), first_indices=())
     wide = plan.precision.gradient
+    if plan.compresses(parameter):
+        return _microbatch_gradient(parameter), [*_compressed_gradients(parameter, stored, plan)]
     tensors: list[Tensor] = []
     if plan.zero == 1:
         tensors.append(replace(parameter.tensor, name=_accumulated_gradient(parameter, plan), dtype=wide))
@@ -240,8 +286,45 @@ def _gradient_of_a_microbatch(
     return _microbatch_gradient(parameter), tensors
 
 
-def _accumulate(parameter: Parameter, plan: ParameterSharding) -> Iterator[Op]:
-    """Ops from the gradient of a microbatch to the accumulated gradient."""
+def _compressed_gradients(parameter: Parameter, stored: Parameter, plan: ParameterSharding) -> Iterator[Tensor]:
+    """The dense gradient of a microbatch, and the compressed tensors from there to the accumulated gradient."""
+    wide, name = plan.precision.gradient, _microbatch_gradient(parameter)
+    yield replace(parameter.tensor, name=name, copies=(), first_indices=())
+    if plan.zero == 1:
+        yield compressed(parameter, _accumulated_gradient(parameter, plan), dtype=wide)
+    if plan.zero >= 2:
+        yield compressed(parameter, f"{name} compressed", copies=(), first_indices=(), dtype=wide)
+        if plan.accumulates:
+            shard = replace(stored.tensor, copies=(), first_indices=(), dtype=wide, shard_of=None)
+            yield replace(shard, name=f"{name} scattered")
+
+
+def _accumulate_compressed(parameter: Parameter, plan: ParameterSharding) -> Iterator[Op]:
+    """Ops from the dense gradient of a microbatch to the compressed accumulated gradient."""
+    dense, total = _microbatch_gradient(parameter), _accumulated_gradient(parameter, plan)
+    if plan.zero < 2:
+        yield compress(parameter, dense, total, add=plan.accumulates)
+        return
+    source, into = f"{dense} compressed", f"{dense} scattered" if plan.accumulates else total
+    yield compress(parameter, dense, source, add=False)
+    yield ReduceScatter(
+        name=f"scatter {parameter.gradient} over data", axis="data", source=source, into=into, overlap="ors"
+    )
+    if plan.accumulates:
+        yield Kernel(name=f"add {parameter.gradient}", function="add_to", updates=(total,), sources=(into,))
+
+
+def _accumulate(parameter: Parameter, plan: ParameterSharding, left: str) -> Iterator[Op]:
+    """Ops from the gradient of a microbatch to the accumulated gradient.
+
+    Parameters
+    ----------
+    left : tensor that the backward pass writes
+    """
+    if plan.compresses(parameter):
+        yield from _accumulate_compressed(parameter, plan)
+        return
+    yield from mask(parameter, left)
     source, total = _microbatch_gradient(parameter), _accumulated_gradient(parameter, plan)
     if plan.zero >= 2:
         if plan.widens:
@@ -266,14 +349,16 @@ def gather_weights(parameters: Sequence[Parameter], plan: ParameterSharding) -> 
 
 
 def _prepare_weights(parameter: Parameter, plan: ParameterSharding) -> Iterator[Op]:
-    if plan.precision.mixed:
+    compresses = plan.compresses(parameter)
+    if plan.precision.mixed and (plan.shards or not compresses):
         into = _cast_weight(parameter) if plan.shards else used_weight(parameter)
         yield Kernel(name=f"cast {parameter.name}", function="cast", into=(into,), sources=(parameter.name,))
+    gathered = _gathered_weight(parameter, plan)
     if plan.zero in (1, 2):
         source = _cast_weight(parameter) if plan.precision.mixed else parameter.name
-        yield AllGather(
-            name=f"gather {used_weight(parameter)}", axis="data", source=source, into=used_weight(parameter)
-        )
+        yield AllGather(name=f"gather {used_weight(parameter)}", axis="data", source=source, into=gathered)
+    if compresses and plan.zero < 3:
+        yield expand(parameter, gathered if plan.shards else parameter.name, used_weight(parameter))
     if plan.accumulates:
         yield Pointwise(name=f"zero {parameter.gradient}", function="zero", into=_accumulated_gradient(parameter, plan))
 

@@ -94,6 +94,24 @@ GradientBytes = Annotated[
 DropoutShare = Annotated[
     str, flag("--dropout", "P", "Share of attention weights and hidden states that dropout sets to zero; 0 for none.")
 ]
+Sparsity = Annotated[
+    str,
+    flag("--sparsity", "S", "Share of the weights of linear layers that are pruned, from 0 and below 1; 0 for none."),
+]
+Prune = Annotated[
+    str,
+    flag(
+        "--prune",
+        "magnitude|random",
+        "Weights that are kept: those of the largest initial magnitude (default), or random ones.",
+    ),
+]
+SparseStates = Annotated[
+    bool,
+    switch(
+        "--sparse-states", "Compress gradients and optimizer states of pruned weights behind one shared index (SAMO)."
+    ),
+]
 Steps = Annotated[str, flag("--steps", "N", "Training steps of one run.")]
 LearningRate = Annotated[
     str, flag("--learning-rate", "R", "Learning rate of Adam; by default 0.001, less in wide layers.")
@@ -320,6 +338,9 @@ TRAINING = flags_from(
     recompute=Recompute,
     gradient_bytes=GradientBytes,
     dropout=DropoutShare,
+    sparsity=Sparsity,
+    prune=Prune,
+    sparse_states=SparseStates,
     steps=Steps,
     learning_rate=LearningRate,
     clip=Clip,

@@ -61,6 +61,9 @@ class TrainingFlags(MatmulFlags):
     recompute: str = "none"
     gradient_bytes: str = "4"
     dropout: str = "0"
+    sparsity: str = "0"
+    prune: str = ""
+    sparse_states: bool = False
     steps: str = "1"
     learning_rate: str = ""
     clip: str = "0"
