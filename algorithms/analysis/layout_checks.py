@@ -1,10 +1,12 @@
 """Layout checks: whether the shapes, regions, roots and peers of an op's tensors fit together on one rank."""
 
+from dataclasses import replace
+
 from quadrille.algorithms.analysis.traffic import traffic, written_coordinates
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.expressions import evaluate
-from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES
+from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES, WHOLE_BLOCKS
 from quadrille.algorithms.schedule.ops import (
     AllGather,
     AllReduce,
@@ -72,15 +74,24 @@ def _check_kernel(op: Kernel, schedule: Schedule, coordinates: Coordinates) -> N
     for name, shape in zip(names, shapes, strict=True):
         block = schedule.tensors[name].block(coordinates)
         fits = (
-            _same_as(bindings, "=", block)
-            if shape == "="
-            else block.flat_range is None and _has(block, shape, bindings, op)
+            _is_whole(bindings, shape, block)
+            if shape in WHOLE_BLOCKS
+            else block.stored_range is None and _has(block, shape, bindings, op)
         )
         if not fits:
             raise InputError(
                 f"op {op.name!r}: {schedule.tensors[name]} does not fit the others of {op.function} "
                 f"({shape}) at {_where(coordinates)}"
             )
+
+
+def _is_whole(bindings: dict[str, object], shape: str, block: Block) -> bool:
+    """Whether a block is the block of the other operands, or its compressed vector."""
+    if shape == "=":
+        return _same_as(bindings, "=", block)
+    of_block = _same_as(bindings, "=", replace(block, kept_range=None))
+    compressed = block.kept_range is not None or not block.elements
+    return of_block and compressed and _same_as(bindings, "kept", block.kept_range)
 
 
 def _has(block: Block, shape: str, bindings: dict[str, object], op: Kernel) -> bool:

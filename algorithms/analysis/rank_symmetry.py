@@ -8,6 +8,7 @@ So the coordinates of each axis fall into a few intervals whose ranks do the sam
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from quadrille.algorithms.analysis.compressed_sizes import whole_compressed
 from quadrille.algorithms.analysis.coordinate_classes import (
     CoordinateClasses,
     coordinate_classes,
@@ -92,7 +93,10 @@ def _piece_boundaries(
             if _goes_in_pieces(instance.op, axis):
                 starts |= changes.of(instance.op, instance.coordinates)
         for tensor in schedule.tensors.values():
-            if axis in tensor.shards:
+            if axis == "data" and axis in tensor.shards and tensor.kept is not None:
+                size = whole_compressed(tensor).block(representative.coordinates).elements
+                starts |= uneven_cut_starts(size, length)
+            elif axis in tensor.shards:
                 before = tensor.shards[: tensor.shards.index(axis)]
                 rows, columns = tensor.block(representative.coordinates).rectangle_shape
                 for size in part_lengths(schedule, {rows * columns}, before):

@@ -83,6 +83,9 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     gradient_bytes : bytes of an accumulated gradient element, in a 16-bit dtype
     dropout : share of attention weights and hidden states that dropout sets to zero; absent without dropout
     offload : optimizer state in host memory, as `--offload` takes it; absent if the state is on the device
+    sparsity : share of the weights of linear layers that are pruned; absent without pruning
+    prune : weights that pruning keeps
+    sparse_states : whether gradients and optimizer states of pruned weights are compressed
     steps : training steps of one run
     clip : largest norm of all gradients together; 0 for none
     keep_first : layers of a stage that keep their gathered weights
@@ -109,6 +112,9 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     gradient_bytes: Size | UnsetType = UNSET
     dropout: Annotated[float, Meta(ge=0, lt=1)] | UnsetType = UNSET
     offload: str | UnsetType = UNSET
+    sparsity: Annotated[float, Meta(ge=0, lt=1)] | UnsetType = UNSET
+    prune: Literal["magnitude", "random"] | UnsetType = UNSET
+    sparse_states: bool | UnsetType = UNSET
     steps: Size | UnsetType = UNSET
     clip: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
     keep_first: Count | UnsetType = UNSET

@@ -205,9 +205,7 @@ def _norm(parameters: Sequence[Parameter]) -> Program:
 
 def _square(parameter: Parameter) -> list[Op]:
     return [
-        Kernel(
-            name=f"square {parameter.gradient}", function="square_sum", into=(SQUARE,), sources=(parameter.gradient,)
-        ),
+        _square_sum(parameter),
         Kernel(
             name=f"count {parameter.gradient}",
             function="add_to",
@@ -215,6 +213,18 @@ def _square(parameter: Parameter) -> list[Op]:
             sources=(SQUARE,),
         ),
     ]
+
+
+def _square_sum(parameter: Parameter) -> Kernel:
+    """The sum of squares of a gradient.
+
+    The kept elements of a pruned dense gradient are added like a compressed gradient, unless ranks along data share it.
+    """
+    name, tensor = f"square {parameter.gradient}", parameter.tensor
+    if parameter.pruned is not None and tensor.kept is None and "data" not in tensor.shards:
+        sources = (parameter.index, parameter.gradient)
+        return Kernel(name=name, function="square_sum_kept", into=(SQUARE,), sources=sources)
+    return Kernel(name=name, function="square_sum", into=(SQUARE,), sources=(parameter.gradient,))
 
 
 def _clip(parameter: Parameter, adam: Adam) -> Kernel:

@@ -34,6 +34,7 @@ from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.precision import Precision, in_dtype_of_statistics
 from quadrille.algorithms.training.recompute import Attention, Recompute, find_attention, find_recompute
 from quadrille.algorithms.training.scheme import ONE, Scheme
+from quadrille.algorithms.training.sparsity import PruneMethod, Pruning, index_names, pruned_layer
 from quadrille.algorithms.training.step_programs import bucket_tensors, initial_state
 from quadrille.algorithms.training.transformer import LAYER, LayerShape, transformer_layer
 from quadrille.algorithms.training.vocabulary import TARGETS, TOKENS
@@ -70,6 +71,9 @@ class Gpt:
     architecture : differences from the plain GPT
     dropout : share of the elements that dropout sets to zero (`dropout.py`)
     attention_dropout : share of the attention weights, if it differs
+    sparsity : share of the elements of the layers' weight matrices that are pruned (`sparsity.py`)
+    prune : which elements are kept
+    sparse_states : whether gradients and optimizer states of pruned matrices are compressed
     """
 
     layers: int
@@ -96,6 +100,9 @@ class Gpt:
     architecture: Architecture = PLAIN
     dropout: float = 0.0
     attention_dropout: float | None = None
+    sparsity: float = 0.0
+    prune: PruneMethod = "magnitude"
+    sparse_states: bool = False
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "sequence", "vocabulary", "batch", "steps"):
@@ -112,7 +119,7 @@ class Gpt:
             raise InputError(f"dtype {self.dtype!r}: accepted are {', '.join(get_args(DType))}")
         find_attention(self.attention)
         find_recompute(self.recompute)
-        ParameterSharding(self.zero, self.precision)
+        ParameterSharding(self.zero, self.precision, pruning=self.pruning)
         self.dropout_of(self.batch)
 
     def dropout_of(self, rows: int) -> Dropout:
@@ -123,6 +130,10 @@ class Gpt:
     @property
     def precision(self) -> Precision:
         return Precision(self.dtype, self.gradient_bytes)
+
+    @property
+    def pruning(self) -> Pruning:
+        return Pruning(self.sparsity, self.prune, self.sparse_states)
 
     @property
     def head(self) -> int:
@@ -197,7 +208,9 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
     check_gpt(problem, grid, scheme, parts.rows)
     stages = pipeline_stages(problem, grid)
     buckets = None if problem.offload is None else Buckets(problem.offload, grid, problem.sizes)
-    plan = parameter_sharding(grid, problem.zero, problem.precision, parts.count, problem.gathered, buckets)
+    plan = parameter_sharding(
+        grid, problem.zero, problem.precision, parts.count, problem.gathered, buckets, problem.pruning
+    )
     layers = _model_layers(problem, scheme, stages, problem.dropout_of(parts.rows))
     step = GptStep(layers, stages, plan, problem.steps, problem.adam)
     statistics = problem.precision.statistics
@@ -218,7 +231,7 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
         grid,
         problem.dtype,
         declare(*(in_dtype_of_statistics(parameter, statistics) for parameter in step.with_copies(tensors))),
-        (TOKENS, TARGETS),
+        (TOKENS, TARGETS, *index_names(step.parameters)),
         outputs,
         step.roles(),
         state=initial_state(step.parameters, plan),
@@ -253,7 +266,7 @@ def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages, dropout: Dropout
     whole = Tensor(LOSS, ONE, ONE, copies=((STEP, problem.steps),), stages=stages.at(-1))
     return ModelLayers(
         _dropped_embedding(scheme.embedding(rows, "X", "dX", architecture), scheme, rows, dropout),
-        transformer_layer(shape, rows, scheme),
+        pruned_layer(transformer_layer(shape, rows, scheme), problem.pruning),
         last,
         replace(loss, tensors=(*loss.tensors, whole)),
     )

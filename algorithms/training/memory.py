@@ -2,7 +2,7 @@
 
 parameters        weights as products read them
 gradients         accumulated and reduced gradients
-optimizer         moments, and master weights where products read others
+optimizer         moments, master weights where products read others, and indices of pruned weights
 optimizer on host the same in host memory (`offload.py`), only if there is any; not counted on the device
 buckets           bucket buffers of an update from host memory, only if there are any
 activations       what the forward pass stores for the backward pass, for every layer; of a GPT with zero bubbles also
@@ -22,6 +22,7 @@ from quadrille.algorithms.schedule.program import ops
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, Tensor
 from quadrille.algorithms.training.adam import moment_names
+from quadrille.algorithms.training.layers import index_name
 from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.mlp import TARGET
 from quadrille.algorithms.training.offload import STAGING
@@ -88,7 +89,7 @@ def _names(schedule: Schedule, mixed: bool) -> dict[str, Kind]:
         kinds[name] = "optimizer" if of_its_own else "parameters"
         kinds[used_weight] = "gathered weights" if shards else "parameters"
         kinds[f"{name} cast"] = "parameters" if shards else "buffers"
-        kinds |= dict.fromkeys(moment_names(name), "optimizer")
+        kinds |= dict.fromkeys((*moment_names(name), index_name(name)), "optimizer")
         kinds |= dict.fromkeys((f"d{name}", f"d{name} held"), "gradients")
         kinds |= dict.fromkeys((f"{name} whole", f"{name} whole kept"), "gathered weights")
     return kinds

@@ -28,6 +28,7 @@ from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.precision import Precision, in_dtype_of_statistics
 from quadrille.algorithms.training.scheme import ONE, Layout, Linear, Orientation, Scheme, sides
 from quadrille.algorithms.training.step_programs import Steps, bucket_tensors, initial_state
+from quadrille.algorithms.training.sparsity import PruneMethod, Pruning, index_names, pruned_layer
 from quadrille.algorithms.training.zero import ParameterSharding, parameter_sharding, refuse_sharded_weights
 
 INPUT, TARGET = "H0", "T"
@@ -49,6 +50,9 @@ class Mlp:
     zero : ZeRO stage 0 to 3 over data (`zero.py`)
     gradient_bytes : bytes of an accumulated gradient element in 16-bit dtypes
     offload : optimizer state in host memory (`offload.py`); None for state on the device
+    sparsity : share of the elements of the layers' weight matrices that are pruned (`sparsity.py`)
+    prune : which elements are kept
+    sparse_states : whether gradients and optimizer states of pruned matrices are compressed
 
     >>> Mlp((8, 16, 4), rows=32).flops
     28672
@@ -67,6 +71,9 @@ class Mlp:
     zero: int = 0
     gradient_bytes: int = 4
     offload: Offload | None = None
+    sparsity: float = 0.0
+    prune: PruneMethod = "magnitude"
+    sparse_states: bool = False
 
     def __post_init__(self) -> None:
         if len(self.widths) < 2 or min(self.widths) < 1:
@@ -77,11 +84,15 @@ class Mlp:
         check_sizes(self)
         if self.dtype not in get_args(DType):
             raise InputError(f"dtype {self.dtype!r}: accepted are {', '.join(get_args(DType))}")
-        ParameterSharding(self.zero, self.precision)
+        ParameterSharding(self.zero, self.precision, pruning=self.pruning)
 
     @property
     def precision(self) -> Precision:
         return Precision(self.dtype, self.gradient_bytes)
+
+    @property
+    def pruning(self) -> Pruning:
+        return Pruning(self.sparsity, self.prune, self.sparse_states)
 
     @property
     def layers(self) -> int:
@@ -135,8 +146,11 @@ def mlp_schedule(problem: Mlp, grid: Grid, scheme: Scheme) -> Schedule:
     check_mlp(problem, grid, scheme, parts.rows)
     stages = pipeline_stages(problem, grid)
     buckets = None if problem.offload is None else Buckets(problem.offload, grid, problem.sizes)
-    plan = parameter_sharding(grid, problem.zero, problem.precision, parts.count, problem.gathered, buckets)
-    layers = [scheme.linear(_linear(problem, layer)) for layer in range(problem.layers)]
+    plan = parameter_sharding(
+        grid, problem.zero, problem.precision, parts.count, problem.gathered, buckets, problem.pruning
+    )
+    products = [scheme.linear(_linear(problem, layer)) for layer in range(problem.layers)]
+    layers = [pruned_layer(product, problem.pruning) for product in products]
     loss = _loss(problem, scheme, stages)
     step = MlpStep(layers, loss, stages, Steps(plan, problem.steps, problem.adam, grid.pipeline > 1))
     statistics = problem.precision.statistics
@@ -155,7 +169,7 @@ def mlp_schedule(problem: Mlp, grid: Grid, scheme: Scheme) -> Schedule:
         grid,
         problem.dtype,
         declare(*(in_dtype_of_statistics(parameter, statistics) for parameter in step.with_copies(tensors))),
-        (INPUT, TARGET),
+        (INPUT, TARGET, *index_names(step.parameters)),
         (LOSS, *(name for parameter in step.parameters for name in (parameter.name, parameter.gradient))),
         step.roles(),
         state=initial_state(step.parameters, plan),

@@ -13,6 +13,7 @@ from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.adam import STEP, is_moment
 from quadrille.algorithms.training.adam import moment_names as moment_names
+from quadrille.algorithms.training.layers import index_name
 
 
 def training_state(schedule: Schedule) -> tuple[str, ...]:
@@ -24,6 +25,13 @@ def training_state(schedule: Schedule) -> tuple[str, ...]:
 def parameter_names(schedule: Schedule) -> tuple[str, ...]:
     """Names of the parameters of a model, as the optimizer stores them."""
     return tuple(name for name in schedule.state if not is_moment(name) and schedule.tensors[name].value_of is None)
+
+
+def checkpoint_names(schedule: Schedule) -> tuple[str, ...]:
+    """Tensors that a checkpoint holds: the state, and the indices of pruned parameters."""
+    state = training_state(schedule)
+    indices = {index_name(name) for name in state}
+    return (*state, *(name for name in schedule.inputs if name in indices))
 
 
 def resume_schedule(schedule: Schedule, first_step: int) -> Schedule:

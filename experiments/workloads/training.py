@@ -37,9 +37,11 @@ if TYPE_CHECKING:
 
 PIPELINE_FLAGS = ("pipeline_schedule", "pipeline_limit", "stages")
 """Options of the order of passes on a pipeline stage."""
+PRUNING_FLAGS = ("sparsity", "prune", "sparse_states")
+"""Options of pruned training."""
 PROBLEM_FLAGS = (
     "zero", "micro_batch", "interleave", *PIPELINE_FLAGS, "attention", "recompute", "gradient_bytes", "dropout",
-    "offload",
+    "offload", *PRUNING_FLAGS,
 )  # fmt: skip
 """Options that only some models have; each is a field of the model and a flag."""
 OPTIONS_IDLE_ON_SOME_GRIDS = ("zero", "gradient_bytes")
@@ -140,6 +142,7 @@ class TrainingExperiment:
             *PIPELINE_FLAGS,
             "dropout",
             "offload",
+            *PRUNING_FLAGS,
         ):  # newer than the others, so a record holds no default of them
             if name in chosen and chosen[name] == TRAINING_DEFAULTS[name]:
                 del chosen[name]

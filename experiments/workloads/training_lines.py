@@ -31,6 +31,9 @@ TRAINING_DEFAULTS = {
     "gradient_bytes": 4,
     "dropout": 0.0,
     "offload": None,
+    "sparsity": 0.0,
+    "prune": "magnitude",
+    "sparse_states": False,
     "steps": 1,
     "clip": 0.0,
     "keep_first": 0,
@@ -79,7 +82,7 @@ def workload_flags(record: Record) -> list[str]:
         value = getattr(options, name)
         if value is not UNSET and value != usual:
             text = ",".join(map(str, value)) if isinstance(value, tuple) else value
-            words.append(f"--{name.replace('_', '-')} {text}")
+            words.append(f"--{name.replace('_', '-')}" + ("" if value is True else f" {text}"))
     return words
 
 

@@ -102,6 +102,24 @@ OptimizerOffload = Annotated[
         "Optimizer state in host memory, fetched and updated in buckets of N parameters; by default on the device.",
     ),
 ]
+Sparsity = Annotated[
+    str,
+    flag("--sparsity", "S", "Share of the weights of linear layers that are pruned, from 0 and below 1; 0 for none."),
+]
+Prune = Annotated[
+    str,
+    flag(
+        "--prune",
+        "magnitude|random",
+        "Weights that are kept: those of the largest initial magnitude (default), or random ones.",
+    ),
+]
+SparseStates = Annotated[
+    bool,
+    switch(
+        "--sparse-states", "Compress gradients and optimizer states of pruned weights behind one shared index (SAMO)."
+    ),
+]
 Steps = Annotated[str, flag("--steps", "N", "Training steps of one run.")]
 LearningRate = Annotated[
     str, flag("--learning-rate", "R", "Learning rate of Adam; by default 0.001, less in wide layers.")
@@ -335,6 +353,9 @@ TRAINING = flags_from(
     gradient_bytes=GradientBytes,
     dropout=DropoutShare,
     offload=OptimizerOffload,
+    sparsity=Sparsity,
+    prune=Prune,
+    sparse_states=SparseStates,
     steps=Steps,
     learning_rate=LearningRate,
     clip=Clip,

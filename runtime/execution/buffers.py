@@ -124,8 +124,8 @@ class Buffers:
 
     def _shard(self, name: str, owner: str, coordinates: Coordinates) -> Array:
         """The part of the owner's block that this shard covers."""
-        start, stop = self.block(name, coordinates).flat_range or (0, 0)
-        first, _ = self.block(owner, coordinates).flat_range or (0, 0)
+        start, stop = self.block(name, coordinates).stored_range or (0, 0)
+        first, _ = self.block(owner, coordinates).stored_range or (0, 0)
         return self.flat(owner, coordinates)[start - first : stop - first]
 
     def stored(self, name: str, coordinates: Coordinates) -> Array:

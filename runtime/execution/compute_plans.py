@@ -5,7 +5,7 @@ from functools import partial
 from typing import assert_never
 
 from quadrille.algorithms.analysis.traffic import written_coordinates
-from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES
+from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES, WHOLE_BLOCKS
 from quadrille.algorithms.schedule.ops import Compute, Gemm, HostCopy, Kernel, Pointwise
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
@@ -63,7 +63,9 @@ class ComputePlanner:
         signature = SIGNATURES[op.function]
         into, updates, sources = (
             tuple(
-                self._buffers.flat(name, coordinates) if shape == "=" else self._buffers.matrix(name, coordinates)
+                self._buffers.flat(name, coordinates)
+                if shape in WHOLE_BLOCKS
+                else self._buffers.matrix(name, coordinates)
                 for name, shape in zip(names, shapes, strict=True)
             )
             for names, shapes in (

@@ -62,6 +62,9 @@ class TrainingFlags(MatmulFlags):
     gradient_bytes: str = "4"
     dropout: str = "0"
     offload: str = ""
+    sparsity: str = "0"
+    prune: str = ""
+    sparse_states: bool = False
     steps: str = "1"
     learning_rate: str = ""
     clip: str = "0"
