@@ -27,8 +27,8 @@ from quadrille.algorithms.training.offload import Buckets, Offload
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.precision import Precision, in_dtype_of_statistics
 from quadrille.algorithms.training.scheme import ONE, Layout, Linear, Orientation, Scheme, sides
-from quadrille.algorithms.training.step_programs import Steps, bucket_tensors, initial_state
 from quadrille.algorithms.training.sparsity import PruneMethod, Pruning, index_names, pruned_layer
+from quadrille.algorithms.training.step_programs import Steps, bucket_tensors, initial_state
 from quadrille.algorithms.training.zero import ParameterSharding, parameter_sharding, refuse_sharded_weights
 
 INPUT, TARGET = "H0", "T"
