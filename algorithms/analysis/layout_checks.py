@@ -24,6 +24,7 @@ from quadrille.algorithms.schedule.ops import (
     ReduceScatter,
     Send,
     Shift,
+    is_host_op,
     reads,
     writes,
 )
@@ -128,7 +129,7 @@ def _same_as(bindings: dict[str, object], word: str, value: object) -> bool:
 
 
 def _check_memory(op: Op, schedule: Schedule) -> None:
-    """Checks that a host copy joins the two memories, and that every other op stays on the device."""
+    """Checks that a host copy joins the two memories, and that every other op stays in one memory."""
     on_host = [name for name in (*reads(op), *writes(op)) if schedule.tensors[name].on_host]
     if isinstance(op, HostCopy):
         if len(on_host) != 1:
@@ -137,6 +138,9 @@ def _check_memory(op: Op, schedule: Schedule) -> None:
             )
         if op.to_host != (op.into in on_host):
             raise InputError(f"op {op.name!r}: {op.into!r} is not where the copy goes, to the host or to the device")
+    elif is_host_op(op):
+        if len(on_host) < len((*reads(op), *writes(op))):
+            raise InputError(f"op {op.name!r}: runs on the host, and not all of its tensors are in host memory")
     elif on_host:
         raise InputError(f"op {op.name!r}: {on_host[0]!r} is on the host, where only a host copy reaches it")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeGuard
 
 from quadrille.algorithms.schedule.expressions import IntExpression, evaluate
-from quadrille.algorithms.schedule.ops import Communication, HostCopy, Op, Receive
+from quadrille.algorithms.schedule.ops import Communication, Op, Receive, is_host_op
 from quadrille.algorithms.schedule.parts import Coordinates, Panel
 
 PassKind = Literal["F", "B", "W"]
@@ -134,7 +134,7 @@ def _chain(program: Program, before: tuple[str, ...]) -> tuple[Program, tuple[st
             body, _ = _chain(entry.body, tuple(dict.fromkeys(before + last)))
             chained.append(replace(entry, body=body))
             before = tuple(dict.fromkeys(before + last))
-        elif isinstance(entry, HostCopy) or (isinstance(entry, Receive) and entry.posted):
+        elif is_host_op(entry) or (isinstance(entry, Receive) and entry.posted):
             chained.append(entry)
         else:
             chained.append(replace(entry, after=tuple(dict.fromkeys(entry.after + before))))
@@ -144,7 +144,7 @@ def _chain(program: Program, before: tuple[str, ...]) -> tuple[Program, tuple[st
 
 def _is_unordered(op: Op) -> bool:
     """Whether no later op is ordered after an op unless it uses the op's tensors."""
-    return isinstance(op, HostCopy) or is_concurrent(op)
+    return is_host_op(op) or is_concurrent(op)
 
 
 def is_concurrent(op: Op) -> TypeGuard[Communication]:

@@ -104,7 +104,7 @@ class Tensor:
     first_indices : (loop, index) where a loop of `copies` does not start at 0 (layers of a pipeline stage)
     stages : pipeline coordinates whose ranks hold the tensor
     dtype : element type, if it differs from the schedule's
-    on_host : whether the tensor is in host memory, where only a HostCopy reaches it
+    on_host : whether the tensor is in host memory, where a HostCopy and work on the host reach it
     band_of : tensor of which this is a band of rows, in the same buffer
     shard_of : tensor whose buffer stores this tensor, which is a shard of that tensor's block
     buckets : (loop, count): each iteration of the loop uses one of `count` contiguous parts of the flattened block

@@ -7,6 +7,9 @@ runs Adam, writes the weights that products read, and stores weights and moments
     compute                 Adam 1      Adam 2               Adam 3
     to host                             store 1   store 2               store 3
 
+If the cores of the host run Adam (`optimizer:host`), a bucket of gradients goes to the host, and the weights that
+products read come back: 4 + 2 bytes of a parameter instead of 12 + 12, and no bucket buffers on the device.
+
 Copies run on lanes of their own, one for each direction.  Two sets of bucket buffers are used in turn, so the copies of
 a bucket overlap the update of its neighbours.  Reductions of gradients begin together; a bucket waits for the
 reduction of its own parameter only.  With clipping, the norm waits for all of them.
@@ -20,7 +23,8 @@ Vectors (biases, γ, β) keep their state on the device: they hold less than a t
 and copies of them would only add latency.
 
 Source: Singh, Bhatele, "AxoNN: an asynchronous, message-driven parallel framework for extreme-scale deep learning",
-IPDPS 2022, section V.B (memory optimisation).
+IPDPS 2022 (memory optimisation); Ren et al., "ZeRO-Offload: democratizing billion-scale model training", USENIX ATC
+2021 (Adam on the host).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +40,7 @@ from quadrille.algorithms.schedule.tensors import ElementType, Tensor
 from quadrille.algorithms.training.adam import Adam, moments, update_parameter
 from quadrille.algorithms.training.layers import BUCKET, Parameter
 from quadrille.algorithms.training.scheme import ONE
+from quadrille.algorithms.units import parse_integer
 
 DEFAULT_BUCKET = 1 << 22
 """Parameters of a bucket by default: 48 MiB of state, whose copy takes 200 times the latency of a PCIe 4 link."""
@@ -45,6 +50,8 @@ BUCKET_SIZE = "bucket"
 """Dimension of the bucket buffers."""
 STAGING = ("bucket of weights", "bucket of means", "bucket of squares")
 """Bucket buffers of weights and of both moments."""
+HOST_STAGING = ("bucket of gradients", "bucket of used weights")
+"""Bucket buffers in host memory, if the cores of the host run Adam."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +61,18 @@ class Offload:
     Parameters
     ----------
     bucket : largest number of parameters of a bucket; 0 for `DEFAULT_BUCKET`, or the largest block if that is smaller
+    updates_on_host : whether the cores of the host run Adam, instead of the device
 
-    >>> str(Offload()), str(Offload(4096))
-    ('optimizer', 'optimizer:4096')
+    >>> str(Offload()), str(Offload(4096)), str(Offload(4096, updates_on_host=True))
+    ('optimizer', 'optimizer:4096', 'optimizer:host:4096')
     """
 
     bucket: int = 0
+    updates_on_host: bool = False
 
     def __str__(self) -> str:
-        return f"optimizer:{self.bucket}" if self.bucket else "optimizer"
+        words = ["optimizer", *(["host"] if self.updates_on_host else []), *([str(self.bucket)] if self.bucket else [])]
+        return ":".join(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,61 +141,94 @@ def parse_offload(text: str) -> Offload | None:
     """The offload that a text describes; None for an empty text.
 
     >>> parse_offload("optimizer:4096"), parse_offload("")
-    (Offload(bucket=4096), None)
+    (Offload(bucket=4096, updates_on_host=False), None)
+    >>> parse_offload("optimizer:host")
+    Offload(bucket=0, updates_on_host=True)
 
     Raises
     ------
-    InputError : another text than optimizer or optimizer:BUCKET, with a bucket from 1
+    InputError : another text than optimizer[:host][:BUCKET], with a bucket from 1
     """
     if not text:
         return None
-    word, _, bucket = text.partition(":")
-    if word != "optimizer":
-        raise InputError(f"offload {text!r}: accepted are optimizer and optimizer:BUCKET, a number of parameters")
-    if not bucket and ":" not in text:
-        return Offload()
-    if not (bucket.isascii() and bucket.isdigit() and int(bucket) > 0):
-        raise InputError(f"offload {text!r}: a bucket of 1 parameter or more is accepted")
-    return Offload(int(bucket))
+    word, *rest = text.split(":")
+    on_host = rest[:1] == ["host"]
+    sizes = rest[1:] if on_host else rest
+    if word != "optimizer" or len(sizes) > 1:
+        raise InputError(
+            f"offload {text[:80]!r}: accepted are optimizer[:BUCKET] and optimizer:host[:BUCKET], BUCKET in parameters"
+        )
+    size = parse_integer(sizes[0]) if sizes else 0
+    if size is None or (sizes and size < 1):
+        raise InputError(f"offload {text[:80]!r}: a bucket of 1 parameter or more is accepted")
+    return Offload(size, updates_on_host=on_host)
 
 
-def offload_tensors(parameters: Sequence[Parameter], targets: Mapping[str, Tensor]) -> list[Tensor]:
+def offload_tensors(parameters: Sequence[Parameter], targets: Mapping[str, Tensor], *, on_host: bool) -> list[Tensor]:
     """Bucket buffers, and the views of parameters, moments, gradients and used weights that hold one bucket.
 
     Parameters
     ----------
     parameters : parameters of the model
     targets : by parameter, the tensor that the update writes for products
+    on_host : whether the cores of the host run Adam
     """
     offloaded = [parameter for parameter in parameters if parameter.buckets]
     if not offloaded:
         return []
-    dtype = offloaded[0].tensor.dtype
-    tensors = [_staging_buffer(name, dtype) for name in STAGING]
+    first = offloaded[0]
+    if on_host:
+        dtypes = (first.gradient_dtype, None)
+        tensors = [_staging_buffer(name, dtype, on_host=True) for name, dtype in zip(HOST_STAGING, dtypes, strict=True)]
+    else:
+        tensors = [_staging_buffer(name, first.tensor.dtype, on_host=False) for name in STAGING]
     for parameter in offloaded:
-        buckets, gradient = (BUCKET, parameter.buckets), parameter.gradient_tensor
-        for tensor, buffer in zip((parameter.stored, *moments(parameter)), STAGING, strict=True):
-            staged = replace(tensor, name=_staged(tensor.name), copies=(), first_indices=(), on_host=False)
-            tensors.append(replace(staged, staged_in=buffer))
-        for whole in (gradient, targets[parameter.name]):
-            view = replace(whole, name=_bucket(whole.name), buckets=buckets, shard_of=whole.name, value_of=None)
-            tensors.append(view)
+        buckets = (BUCKET, parameter.buckets)
+        on_device = (parameter.gradient_tensor, targets[parameter.name])
+        views = [replace(whole, name=_bucket(whole.name), buckets=buckets, value_of=None) for whole in on_device]
+        tensors += [replace(view, shard_of=whole.name) for view, whole in zip(views, on_device, strict=True)]
+        staged = on_device if on_host else (parameter.stored, *moments(parameter))
+        for tensor, buffer in zip(staged, HOST_STAGING if on_host else STAGING, strict=True):
+            tensors.append(_in_buffer(tensor, buffer, buckets, on_host=on_host))
     return tensors
 
 
-def _staging_buffer(name: str, dtype: ElementType | None) -> Tensor:
-    """The bucket buffers of weights or of a moment."""
-    return Tensor(name, ONE, Part(BUCKET_SIZE), copies=((BUCKET, SETS),), dtype=dtype)
+def _in_buffer(tensor: Tensor, buffer: str, buckets: tuple[str, int], *, on_host: bool) -> Tensor:
+    """One bucket of a tensor in a bucket buffer."""
+    staged = replace(tensor, name=_staged(tensor.name), copies=(), first_indices=(), shard_of=None, value_of=None)
+    return replace(staged, buckets=buckets, on_host=on_host, staged_in=buffer)
 
 
-def bucketed_update(parameter: Parameter, target: str, adam: Adam, first: int) -> list[Op | Repeat]:
+def _staging_buffer(name: str, dtype: ElementType | None, *, on_host: bool) -> Tensor:
+    """The bucket buffers of one kind."""
+    return Tensor(name, ONE, Part(BUCKET_SIZE), copies=((BUCKET, SETS),), dtype=dtype, on_host=on_host)
+
+
+def bucketed_update(parameter: Parameter, target: str, adam: Adam, first: int, *, on_host: bool) -> list[Op | Repeat]:
     """Ops that update a parameter, bucket by bucket.
 
     Parameters
     ----------
     target : tensor that the update writes for products
     first : first index of the loop, so that the set of buffers changes from one parameter to the next
+    on_host : whether the cores of the host run Adam
     """
+    body = _update_on_host(parameter, target, adam) if on_host else _update_on_device(parameter, target, adam)
+    return [Repeat(BUCKET, parameter.buckets, tuple(body), first=first)]
+
+
+def _update_on_host(parameter: Parameter, target: str, adam: Adam) -> Iterator[Op]:
+    """Ops of a bucket: the gradient goes to the host, and the weights that products read come back."""
+    gradient, update = parameter.gradient, update_parameter(parameter, adam)
+    yield HostCopy(name=f"fetch {gradient}", source=_bucket(gradient), into=_staged(gradient), to_host=True)
+    yield replace(update, sources=(_staged(gradient),), on_host=True)
+    write = _write(parameter.name, _staged(target), casts=parameter.tensor.dtype is not None)
+    yield replace(write, on_host=True)
+    yield HostCopy(name=f"store {target}", source=_staged(target), into=_bucket(target))
+
+
+def _update_on_device(parameter: Parameter, target: str, adam: Adam) -> Iterator[Op]:
+    """Ops of a bucket: weights and moments come from the host, and go back."""
     states = [tensor.name for tensor in (parameter.stored, *moments(parameter))]
     names = {name: _staged(name) for name in states} | {parameter.gradient: _bucket(parameter.gradient)}
     update = update_parameter(parameter, adam)
@@ -195,8 +238,7 @@ def bucketed_update(parameter: Parameter, target: str, adam: Adam, first: int) -
         sources=tuple(names[name] for name in update.sources),
     )
     write = _write(_staged(parameter.name), _bucket(target), casts=parameter.tensor.dtype is not None)
-    body = (*_fetches(states), update, write, *_stores(states))
-    return [Repeat(BUCKET, parameter.buckets, body, first=first)]
+    yield from (*_fetches(states), update, write, *_stores(states))
 
 
 def _fetches(names: Sequence[str]) -> Iterator[Op]:
@@ -209,7 +251,7 @@ def _stores(names: Sequence[str]) -> Iterator[Op]:
         yield HostCopy(name=f"store {name}", source=_staged(name), into=name, to_host=True)
 
 
-def _write(source: str, into: str, *, casts: bool) -> Op:
+def _write(source: str, into: str, *, casts: bool) -> Kernel | Pointwise:
     """The op that writes the used weights."""
     if casts:
         return Kernel(name=f"write {into}", function="cast", into=(into,), sources=(source,))

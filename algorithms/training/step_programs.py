@@ -91,7 +91,8 @@ class Steps:
         def update(parameter: Parameter) -> Sequence[Op | Repeat]:
             if not parameter.buckets:
                 return [update_parameter(parameter, self.adam)]
-            return bucketed_update(parameter, updated_weight(parameter, self.plan), self.adam, firsts[parameter.name])
+            target, first = updated_weight(parameter, self.plan), firsts[parameter.name]
+            return bucketed_update(parameter, target, self.adam, first, on_host=self.plan.updates_on_host)
 
         return update
 
@@ -108,7 +109,7 @@ def bucket_tensors(parameters: Sequence[Parameter], plan: ParameterSharding, ten
     plan.buckets.check(parameters)
     by_name = {tensor.name: tensor for tensor in tensors}
     targets = {each.name: by_name[updated_weight(each, plan)] for each in parameters if each.buckets}
-    return offload_tensors(parameters, targets)
+    return offload_tensors(parameters, targets, on_host=plan.updates_on_host)
 
 
 def initial_state(parameters: Sequence[Parameter], plan: ParameterSharding) -> tuple[str, ...]:

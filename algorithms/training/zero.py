@@ -104,6 +104,11 @@ class ParameterSharding:
         """Whether gradients of several microbatches are accumulated."""
         return self.microbatches > 1
 
+    @property
+    def updates_on_host(self) -> bool:
+        """Whether the cores of the host run Adam."""
+        return self.buckets is not None and self.buckets.offload.updates_on_host
+
     def of(self, parameter: Parameter) -> "ParameterSharding":
         """The plan of one parameter: the optimizer state of a vector stays on the device."""
         return replace(self, buckets=None) if self.buckets and is_vector(parameter.tensor) else self

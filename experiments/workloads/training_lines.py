@@ -141,11 +141,15 @@ def offload_lines(record: Record) -> Iterator[str]:
     """The lines about exposed copies and gradient reductions of an offloaded optimizer; none without offload."""
     if record.options.offload is UNSET:
         return
-    copies = [op for op in record.ops if op.kind == "host_copy"]
+    copies, updates = ([op for op in record.ops if op.kind == kind] for kind in ("host_copy", "host_kernel"))
     sums = [op for op in record.ops if op.axis == "data" and op.name.startswith(("sum d", "scatter d"))]
     texts = [
         f"{words} {format_seconds(sum(op.exposed_seconds for op in ops))} of {format_seconds(seconds)}"
-        for words, ops in (("host copies", copies), ("gradient reductions over data", sums))
+        for words, ops in (
+            ("host copies", copies),
+            ("updates on the host", updates),
+            ("gradient reductions over data", sums),
+        )
         if (seconds := sum(op.seconds for op in ops))
     ]
     if texts:

@@ -98,8 +98,8 @@ OptimizerOffload = Annotated[
     str,
     flag(
         "--offload",
-        "optimizer[:N]",
-        "Optimizer state in host memory, fetched and updated in buckets of N parameters; by default on the device.",
+        "optimizer[:host][:N]",
+        "Optimizer state in host memory, in buckets of N parameters; host: the host's cores run Adam, too.",
     ),
 ]
 Sparsity = Annotated[

@@ -244,7 +244,7 @@ class RankExecutor:
         return tasks
 
     def _has_lane(self, op: Op) -> bool:
-        """Whether an op runs beside local work; a host copy of host arrays is local work itself."""
+        """Whether an op runs beside local work; a host copy of host arrays, and work of the host, is local work."""
         return isinstance(op, Communication) or (isinstance(op, HostCopy) and self._has_host_lanes)
 
     def _compute(self, op: Compute, task: OpTask) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import networkx as nx
 
 from quadrille.algorithms.analysis.dependencies import Dependencies
-from quadrille.algorithms.schedule.ops import HostCopy, Op, lane
+from quadrille.algorithms.schedule.ops import Op, is_host_op, lane
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, walk
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
@@ -76,8 +76,9 @@ def concurrency_of(
 ) -> Concurrency:
     """The possible overlap of the programs at these coordinates, one rank for each program.
 
-    Host copies are left out: copy engines take neither cores nor links of the network.  In a schedule without overlap,
-    no two lanes are busy together:
+    Host copies and work of the host are left out: they take neither the device nor links of the network.
+
+    In a schedule without overlap, no two lanes are busy together:
 
     >>> from quadrille.algorithms.matmuls.catalogue import matmul_schedule
     >>> from quadrille.algorithms.schedule.grid import Grid
@@ -86,15 +87,15 @@ def concurrency_of(
     >>> sorted(map(sorted, concurrency_of(schedule, [schedule.coordinates(0)]).sets))
     [['compute'], ['y'], ['z']]
     """
-    copies = {op.name for op in all_ops(schedule) if isinstance(op, HostCopy)}
-    lanes = tuple(dict.fromkeys(["compute", *(lane(op) for op in all_ops(schedule) if op.name not in copies)]))
+    host_ops = {op.name for op in all_ops(schedule) if is_host_op(op)}
+    lanes = tuple(dict.fromkeys(["compute", *(lane(op) for op in all_ops(schedule) if op.name not in host_ops)]))
     seen = _Overlaps()
     for start in coordinates_of_programs:
         _visit(schedule, start, seen, walked)
     graph = nx.Graph(tuple(pair) for pair in seen.pairs if pair <= {*lanes})
     graph.add_nodes_from(lanes)
     sets = tuple(frozenset(clique) for clique in nx.find_cliques(graph))
-    return Concurrency(lanes, sets, _without(seen.overlaps, copies))
+    return Concurrency(lanes, sets, _without(seen.overlaps, host_ops))
 
 
 def _merge(clock: dict[str, int], need: _Entry) -> None:

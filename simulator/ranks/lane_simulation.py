@@ -18,7 +18,7 @@ from quadrille.algorithms.analysis.dependencies import Dependencies, Undecided
 from quadrille.algorithms.analysis.op_plans import OpPlans
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import Deadlock
-from quadrille.algorithms.schedule.ops import Communication, HostCopy, Op
+from quadrille.algorithms.schedule.ops import Communication, Op, is_host_op
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import DrivenPasses, PassKind
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
@@ -237,8 +237,8 @@ class LaneSimulation:
     def _run_op(self, rank: int, name: str, task: LaneTask) -> Generator[simpy.Event, None, TimeBreakdown]:
         """Run an op on a rank; returns its time breakdown."""
         op, coordinates, index = task.op, task.coordinates, task.index
-        if isinstance(op, HostCopy) and name in HOST_LANES:
-            return (yield from self._run_host_copy(rank, name, self._programs.host_copy(rank, op, coordinates)))
+        if is_host_op(op) and name in HOST_LANES:
+            return (yield from self._run_host_op(rank, name, self._programs.host_op(rank, op, coordinates)))
         if not isinstance(op, Communication):
             return (yield from self._run_compute(rank, name, self._programs.compute(rank, op, coordinates, index)))
         programs = self._programs.communication(rank, op, coordinates, index)
@@ -256,8 +256,8 @@ class LaneSimulation:
             self._cores.end(rank)
         return breakdown
 
-    def _run_host_copy(self, rank: int, name: str, program: int) -> Generator[simpy.Event, None, TimeBreakdown]:
-        """Run a host copy; what it takes beyond its latency is a transfer."""
+    def _run_host_op(self, rank: int, name: str, program: int) -> Generator[simpy.Event, None, TimeBreakdown]:
+        """Run a host copy or work of the host; what it takes beyond its latency is a transfer."""
         breakdown = yield from self._run_program(rank, name, program)
         path = dict(breakdown.path)
         moving = path.pop("compute", 0.0)

@@ -13,7 +13,7 @@ from quadrille.algorithms.analysis.coordinate_dependence import Kind
 from quadrille.algorithms.analysis.op_plans import CommPlan, OpPlans, PlanStep, step_runs
 from quadrille.algorithms.analysis.traffic import calls_of
 from quadrille.algorithms.collectives.collective_choices import Choices
-from quadrille.algorithms.schedule.ops import CommunicationOp, Compute, HostCopy, lane
+from quadrille.algorithms.schedule.ops import CommunicationOp, Compute, lane
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.timelines.spans import COMPUTE
@@ -121,12 +121,11 @@ class OpPrograms:
                 self._compute_programs[(*key[:-1], drawn)] = self._program([ProgramStage(local=flow)])
         return self._compute_programs[key]
 
-    def host_copy(self, rank: int, op: HostCopy, coordinates: Coordinates) -> int:
-        """Program of a host copy on the lane of its direction."""
+    def host_op(self, rank: int, op: Compute, coordinates: Coordinates) -> int:
+        """Program of a host copy, or of work of the host, on its lane."""
         key = rank, id(op), self._op_plans.kind(op, coordinates), None
         if key not in self._compute_programs:
-            size = self._op_plans.local(op, coordinates).written
-            flow = self._host_links.flow(rank, lane(op), size)
+            flow = self._host_links.flow(rank, op, self._op_plans.local(op, coordinates))
             self._compute_programs[key] = self._program([ProgramStage(local=flow)])
         return self._compute_programs[key]
 

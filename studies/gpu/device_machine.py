@@ -79,7 +79,8 @@ def machine_of_device(
 def host_link(streams: Sequence[DeviceStream], host_memory_bytes: int) -> HostLink | None:
     """The link between the GPU and the memory of its host, from copies in both directions.
 
-    The rate is that of the largest copy of the slower direction, the latency that of its smallest copy.
+    The rate is that of the largest copy of the slower direction, the latency that of its smallest copy.  The memory of
+    the host is not measured: its bandwidth is at least that of the copy.
 
     Parameters
     ----------
@@ -96,6 +97,7 @@ def host_link(streams: Sequence[DeviceStream], host_memory_bytes: int) -> HostLi
         bytes_per_second=rate,
         latency_seconds=max(0.0, smallest.seconds - smallest.bytes / rate),
         memory_bytes=float(host_memory_bytes),
+        memory_bytes_per_second=rate,
         memory_gpus=1,
     )
 

@@ -27,6 +27,8 @@ CASES = {
                "dtype": "float32"},
     "state on the host": {"gpt": TWO, "batch": "4", "grid": "data=2,x=3", "zero": "1", "offload": "optimizer:100",
                           "clip": "0.1", "dtype": "bfloat16"},
+    "adam on the host": {"gpt": TWO, "batch": "4", "grid": "data=2,x=3", "zero": "1", "offload": "optimizer:host:100",
+                         "dtype": "bfloat16"},
     "state on the host exactly": {"mlp": "13,7,11,5", "batch": "17", "grid": "data=2", "offload": "optimizer:20",
                                   "dtype": "float64"},
     "made again": {"gpt": ONE, "batch": "2", "grid": "z=2", "recompute": "full", "dtype": "float64"},

@@ -162,6 +162,7 @@ class HostLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     latency_seconds : time from issue to start of a copy
     gpus : consecutive GPUs that share the link, such as those behind one PCIe switch
     memory_bytes : capacity of the memory of a host
+    memory_bytes_per_second : bandwidth of the memory of a host
     memory_gpus : GPUs whose ranks share the memory of a host
     """
 
@@ -169,6 +170,7 @@ class HostLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     latency_seconds: Overhead = 0.0
     gpus: Count = 1
     memory_bytes: Bytes
+    memory_bytes_per_second: Rate
     memory_gpus: Count
 
 

@@ -48,12 +48,13 @@ def name_of(value):
     return str(value) if isinstance(value, Grid) else None
 
 
+@pytest.mark.parametrize("on_host", [False, True], ids=["Adam on the device", "Adam on the host"])
 @pytest.mark.parametrize("bucket", [0, 31, 16], ids="bucket {}".format)
 @pytest.mark.parametrize(("grid", "options"), CASES, ids=name_of)
 @pytest.mark.parametrize("problem", [gpt, mlp])
-def test_a_step_with_state_on_the_host_equals_one_without_bit_for_bit(problem, grid, options, bucket):
+def test_a_step_with_state_on_the_host_equals_one_without_bit_for_bit(problem, grid, options, bucket, on_host):
     plain = schedule_of(problem(**options), grid)
-    offloaded = schedule_of(problem(**options, offload=Offload(bucket)), grid)
+    offloaded = schedule_of(problem(**options, offload=Offload(bucket, updates_on_host=on_host)), grid)
     matrices = whole_matrices(plain, SIZE["vocabulary"]) | moments_of_zero(offloaded)
     expected, execution = trained(plain, matrices), trained(offloaded, matrices)
     for name in plain.outputs:
@@ -75,8 +76,10 @@ def moments_of_zero(schedule):
 @pytest.mark.parametrize("bucket", [31, 7], ids="bucket {}".format)
 @pytest.mark.parametrize(("grid", "zero"), [(Grid(), 0), (Grid(data=2), 1), (Grid(data=2), 3), (Grid(x=3), 0)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_predicted_bytes_on_device_and_host_are_allocated(dtype, grid, zero, bucket):
-    schedule = schedule_of(gpt(dtype=dtype, zero=zero, offload=Offload(bucket)), grid)
+@pytest.mark.parametrize("on_host", [False, True])
+def test_predicted_bytes_on_device_and_host_are_allocated(dtype, grid, zero, bucket, on_host):
+    offload = Offload(bucket, updates_on_host=on_host)
+    schedule = schedule_of(gpt(dtype=dtype, zero=zero, offload=offload), grid)
     library = NumpyIn16Bits()
     for place in map(schedule.coordinates, range(grid.size)):
         predicted = storage(schedule, place, Choices())

@@ -27,7 +27,13 @@ SECONDS = LATENCY + ELEMENTS * 8 / RATE
 
 def node(**link):
     """A node of GPUs with host links, whose computation takes no time."""
-    host_link = {"bytes_per_second": RATE, "latency_seconds": LATENCY, "memory_bytes": 1e9, "memory_gpus": 4} | link
+    host_link = {
+        "bytes_per_second": RATE,
+        "latency_seconds": LATENCY,
+        "memory_bytes": 1e9,
+        "memory_gpus": 4,
+        "memory_bytes_per_second": 1e30,
+    } | link
     topology = {"family": "perlmutter", "gpus": 4}
     return Machine(name="node", topology=topology, device=device(), host_link=HostLink(**host_link))
 
@@ -78,6 +84,17 @@ def test_an_offloaded_step_takes_at_least_what_its_copies_take_and_bounds_hold_i
     assert low <= exact.seconds * (1 + 1e-9) and exact.seconds <= high * (1 + 1e-9)
     matrices = storage(schedule, schedule.coordinates(0), Choices()).host_bytes
     assert exact.seconds > 2 * 2 * matrices / RATE  # two steps, two GPUs on a link, and the directions overlap
+
+
+def test_adam_on_the_host_takes_the_bandwidth_of_its_memory_which_its_gpus_share():
+    problem = Mlp((64, 64), rows=8, offload=Offload(64 * 64, updates_on_host=True))
+    memory = 1e3
+    fast = {"bytes_per_second": 1e15, "latency_seconds": 0.0, "memory_bytes_per_second": memory}
+    touched = 64 * 64 * 4 * (7 + 2)  # Adam reads four and writes three numbers, and the write of weights two more
+    for ranks, grid in ((1, Grid()), (4, Grid(data=4))):
+        for granularity in ("exact", "collective"):
+            seconds = simulate(schedule_of(problem, grid), node(**fast), granularity=granularity).seconds
+            assert seconds == pytest.approx(ranks * touched / memory, rel=1e-3)
 
 
 def test_stored_buckets_overlap_the_update_of_others():
