@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Generic, TypeVar
 
-from quadrille.algorithms.analysis.compressed_sizes import compressed_sizes, distinct_axes
 from quadrille.algorithms.schedule.expressions import Affine, Expression, IntExpression, PanelCount, PanelOwner, Sum
 from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
 from quadrille.algorithms.schedule.ops import Communication, Op, reads, writes
@@ -117,6 +116,8 @@ def _add_tensor(tensor: Tensor, schedule: Schedule, result: Dependence) -> None:
 
 def _add_compressed(tensor: Tensor, sizes: tuple[set[int], set[int]], schedule: Schedule, result: Dependence) -> None:
     """Adds the dependence of a compressed block, whose size depends on the tiles that it cuts."""
+    from quadrille.algorithms.analysis.compressed_sizes import compressed_sizes, distinct_axes
+
     axes = distinct_axes(tensor, sizes, schedule)
     result.distinct_axes |= axes
     for name in (*tensor.rows.rotated_by, *tensor.columns.rotated_by) if axes else ():

@@ -8,7 +8,6 @@ So the coordinates of each axis fall into a few intervals whose ranks do the sam
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from quadrille.algorithms.analysis.compressed_sizes import whole_compressed
 from quadrille.algorithms.analysis.coordinate_classes import (
     CoordinateClasses,
     coordinate_classes,
@@ -94,6 +93,8 @@ def _piece_boundaries(
                 starts |= changes.of(instance.op, instance.coordinates)
         for tensor in schedule.tensors.values():
             if axis == "data" and axis in tensor.shards and tensor.kept is not None:
+                from quadrille.algorithms.analysis.compressed_sizes import whole_compressed
+
                 size = whole_compressed(tensor).block(representative.coordinates).elements
                 starts |= uneven_cut_starts(size, length)
             elif axis in tensor.shards:

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from quadrille.algorithms.schedule.expressions import IntExpression, evaluate, variables
 from quadrille.algorithms.schedule.grid import AXES, Axis
-from quadrille.algorithms.schedule.kept_elements import Kept
 from quadrille.algorithms.schedule.parts import Coordinates, Part, cut
+
+if TYPE_CHECKING:
+    from quadrille.algorithms.schedule.kept_elements import Kept
 
 DType = Literal["float64", "float32", "float16", "bfloat16"]
 ElementType = DType | Literal["int32", "uint8"]
@@ -131,7 +133,7 @@ class Tensor:
     buckets: tuple[str, int] | None = None
     staged_in: str | None = None
     value_of: str | None = None
-    kept: Kept | None = None
+    kept: "Kept | None" = None
 
     @property
     def shards(self) -> tuple[Axis, ...]:
@@ -177,7 +179,7 @@ class Tensor:
             start, stop = start + first, start + last
         return Block(whole.rows, whole.columns, (start, stop))
 
-    def _compressed(self, whole: Block, kept: Kept, coordinates: Coordinates) -> Block:
+    def _compressed(self, whole: Block, kept: "Kept", coordinates: Coordinates) -> Block:
         """The compressed block: data cuts the compressed vector, and other axes cut the flattened rectangle."""
         axes = tuple(axis for axis in self.shards if axis != "data")
         flat_range = _shard(whole.elements, axes, coordinates) if axes else None

@@ -136,6 +136,11 @@ class Gpt:
         return Pruning(self.sparsity, self.prune, self.sparse_states)
 
     @property
+    def kept_share(self) -> float:
+        """Share of the elements of pruned gradients that sums over data send."""
+        return self.pruning.kept_share
+
+    @property
     def head(self) -> int:
         """Columns of a head."""
         return self.hidden // self.heads

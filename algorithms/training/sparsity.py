@@ -36,7 +36,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.kept_elements import Kept
+from quadrille.algorithms.schedule.kept_elements import TILE, Kept
 from quadrille.algorithms.schedule.ops import Kernel
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.adam import moment_names
@@ -75,6 +75,12 @@ class Pruning:
     def kept(self) -> Kept | None:
         """Share of the elements that pruning keeps; None without pruning."""
         return Kept(self.sparsity) if self.sparsity else None
+
+    @property
+    def kept_share(self) -> float:
+        """Share of the elements that compressed vectors of whole tiles have."""
+        kept, tile = self.kept, TILE[0] * TILE[1]
+        return kept.of_tile(tile) / tile if kept is not None and self.compressed else 1.0
 
 
 NO_PRUNING = Pruning()

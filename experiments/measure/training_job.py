@@ -65,6 +65,7 @@ class TrainingJob:
         if self._checkpoint is not None:
             self._checkpoint.check_fits(self.schedule, checkpoint_names(self.schedule), self._experiment.model)
             self._checkpoint.check_sums(self._communicator, own_reporter())
+            self._checkpoint.check_masks(self.schedule, self._communicator)
             source = CheckpointSource(self._checkpoint, source, self.schedule)
         self.source = source
         self._writer = None

@@ -28,11 +28,20 @@ def least_bytes(experiment: TrainingExperiment, shape: ModelShape) -> float:
     item, data_ranks = ITEM_BYTES[problem.dtype], grid.data
     gradients = problem.gradient_bytes if problem.precision.mixed else item
     states = MASTER_AND_MOMENTS if problem.precision.mixed else 2 * item
-    state_bytes = (item, gradients, states)
+    state_bytes: tuple[float, float, float] = (item, gradients, states)
+    if problem.pruning.compressed:
+        state_bytes = _compressed_bytes(problem, item, gradients, states)
     bytes_of_weight = sum(
         size / (data_ranks if problem.zero >= begin else 1) for size, begin in zip(state_bytes, (3, 2, 1), strict=True)
     )
     return bytes_of_weight * shape.layers * shape.products / (grid.size // grid.data)
+
+
+def _compressed_bytes(problem: Gpt, item: int, gradients: int, states: int) -> tuple[float, float, float]:
+    """Bytes of weights, gradients and optimizer states of a pruned parameter; with ZeRO 3, of kept weights only."""
+    share = problem.kept_share
+    master = 0 if problem.precision.mixed else item
+    return item * (share if problem.zero == 3 else 1), gradients * share, (states + master) * share
 
 
 def estimated_seconds(
@@ -58,7 +67,7 @@ def estimated_seconds(
         {axis: grid.length(axis) for axis in MODELLED},
         bandwidths,
         recomputed=problem.recompute == "full",
-        gradient_bytes=problem.gradient_bytes,
+        gradient_bytes=problem.gradient_bytes * problem.kept_share,
     )
     traffic_factors = {"z": stages.microbatches, "data": _passes_over_data(problem.zero, stages.microbatches)}
     communication = shape.layers / stages.count * sum(traffic_factors.get(axis, 1) * block[axis] for axis in MODELLED)

@@ -6,12 +6,16 @@ prints, and its output does not depend on the number of ranks.
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
+from quadrille.algorithms.errors import InputError
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.analytical_ranking import rank_candidates
 from quadrille.experiments.rank.candidate_step import simulated_step
 from quadrille.experiments.rank.configuration_search import search_configurations
 from quadrille.experiments.rank.configurations import SearchSpace
+from quadrille.experiments.rank.dense_states import DenseStates, compared, with_dense_states
 from quadrille.experiments.rank.grids_report import GridsAnswer, SimulatedGrid, grids_answer, print_grids_answer
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.ranking import write_answer
@@ -75,7 +79,21 @@ def ranking(question: RankQuestion, space: SearchSpace | None = None) -> GridsAn
 def _ranked_answer(
     question: RankQuestion, space: SearchSpace | None, work_sharing: WorkSharing
 ) -> GridsAnswer | SchemesAnswer:
-    return _rank_grids(question, work_sharing) if space is None else _rank_schemes(question, space, work_sharing)
+    answer = _rank_grids(question, work_sharing) if space is None else _rank_schemes(question, space, work_sharing)
+    if not question.problem.sparse_states:
+        return answer
+    return msgspec.structs.replace(answer, dense_states=_dense_states(question, space, work_sharing, answer))
+
+
+def _dense_states(
+    question: RankQuestion, space: SearchSpace | None, work_sharing: WorkSharing, answer: GridsAnswer | SchemesAnswer
+) -> DenseStates:
+    """The same question with dense states, and the gain of compressed states."""
+    try:
+        dense = _ranked_answer(with_dense_states(question), space, work_sharing)
+    except InputError as error:
+        return DenseStates(reason=str(error))
+    return compared(answer.simulated[0], dense.simulated[0])
 
 
 def _print(answer: GridsAnswer | SchemesAnswer, again: str) -> None:

@@ -10,7 +10,9 @@ from quadrille.algorithms.formats.record import Granularity, Shards
 from quadrille.algorithms.formats.tabular import Tabular
 from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.provenance import Provenance, provenance
+from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.predict.training_step import TrainingStep
+from quadrille.experiments.rank.dense_states import DenseStates
 from quadrille.experiments.rank.disagreements import Cause
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.ring_bandwidths import Ring
@@ -90,6 +92,7 @@ class Ranking(Tabular, msgspec.Struct, Generic[Entry], frozen=True, kw_only=True
     bandwidths_simulated : bandwidths that the table lacks
     causes : costs that the model leaves out
     why : sentences about the causes
+    dense_states : the same question with dense states, where states are compressed
     """
 
     simulated: list[Entry]
@@ -103,6 +106,7 @@ class Ranking(Tabular, msgspec.Struct, Generic[Entry], frozen=True, kw_only=True
     bandwidths_simulated: list[SimulatedRing]
     causes: list[CauseEntry]
     why: list[str]
+    dense_states: DenseStates | msgspec.UnsetType = msgspec.UNSET
     provenance: Provenance | None = None
 
     def rows(self) -> list[dict[str, object]]:
@@ -187,7 +191,16 @@ def _options_of(question: RankQuestion) -> dict[str, str | int | float]:
         "gathered": problem.gathered,
         "gradient_bytes": problem.gradient_bytes,
         **({"dropout": problem.dropout} if problem.dropout else {}),
+        **(_pruning_options(problem) if problem.sparsity else {}),
         "collectives": "auto" if training.execution.choices.auto else str(training.execution.choices),
+    }
+
+
+def _pruning_options(problem: Gpt) -> dict[str, str | int | float]:
+    return {
+        "sparsity": problem.sparsity,
+        "prune": problem.prune,
+        "states": "compressed" if problem.sparse_states else "dense",
     }
 
 

@@ -19,7 +19,10 @@ from quadrille.cli.shared_flags import (
     GradientBytes,
     Json,
     Overlap,
+    Prune,
     SequenceParallel,
+    SparseStates,
+    Sparsity,
     Tokens,
     flags_from,
     flags_of,
@@ -57,6 +60,9 @@ RANKED = flags_from(
     gathered=Gathered,
     gradient_bytes=GradientBytes,
     dropout=DropoutShare,
+    sparsity=Sparsity,
+    prune=Prune,
+    sparse_states=SparseStates,
     dtype=Dtype,
     collectives=Annotated[
         str, flag("--collectives", "WHO", "own, own:NAME, nccl, …; by default what the machine runs: nccl on GPUs.")

@@ -19,7 +19,7 @@ from quadrille.algorithms.schedule.tensors import Block, ElementType
 from quadrille.runtime.host.progress_reports import CollectiveWork, ProgressReporter, reporting
 from quadrille.runtime.operands.input_sources import InputSource
 from quadrille.runtime.operands.rectangles import Rectangle, split_block
-from quadrille.runtime.training.pruned_blocks import Mask, places_in
+from quadrille.runtime.training.pruned_blocks import Mask, is_in_tiles, places_in
 from quadrille.runtime.training.pruned_source import pruned_block
 from quadrille.runtime.training.tensor_copies import PrunedCopy, pruned_copy
 
@@ -81,6 +81,9 @@ class Checkpoint:
             if name not in wanted:
                 raise InputError(f"--load {self.path} has {name!r}, which {model} lacks")
             held, needed = self.stored[name], wanted[name]
+            copy = pruned_copy(schedule, name)
+            if copy is not None and copy.is_index and held.shape != needed.shape:
+                raise InputError(f"--load {self.path}: {_other_mask(copy, held.shape[1], needed.shape[1])}")
             if held.shape != needed.shape:
                 shapes = " x ".join(map(str, held.shape)), " x ".join(map(str, needed.shape))
                 raise InputError(f"--load {self.path}: {name!r} has shape {shapes[0]}; {shapes[1]} is needed")
@@ -107,6 +110,24 @@ class Checkpoint:
             raise InputError(
                 f"--load {self.path}: the checksum of {wrong[0]!r} is wrong: its bytes are not those that were written"
             )
+
+    def check_masks(self, schedule: Schedule, communicator: "Intracomm") -> None:
+        """Refuse an index with a position outside of its tile. Each rank checks a share of the indices.
+
+        Raises
+        ------
+        InputError : the first such index
+        """
+        copies = [copy for name in sorted(self.stored) if (copy := pruned_copy(schedule, name)) is not None]
+        indices = {copy.name: copy for copy in copies if copy.is_index}
+        own_failures = [
+            name
+            for name in share_of(list(indices), communicator)
+            if not is_in_tiles(self._values(name)[0], indices[name].kept, indices[name].shape)
+        ]
+        wrong = sorted(name for names in communicator.allgather(own_failures) for name in names)
+        if wrong:
+            raise InputError(f"--load {self.path}: {wrong[0]!r} has positions that do not rise inside of their tiles")
 
     def _values(self, name: str) -> NDArray[Any]:
         """The whole tensor, which is read where it is used."""
@@ -136,9 +157,6 @@ class Checkpoint:
         index = self._values(copy.index)[0]
         for places in places_in(region, copy.kept, copy.shape):
             rows, columns = np.divmod(index[places].astype(np.int64), copy.shape[1])
-            inside = _inside(rows, region.row_start, region.row_stop)
-            if not (inside and _inside(columns, region.column_start, region.column_stop)):
-                raise InputError(f"--load {self.path}: {copy.index!r} has positions outside of their tiles")
             yield rows - region.row_start, columns - region.column_start, places
 
     def block(self, name: str, block: Block) -> NDArray[Any]:
@@ -151,8 +169,13 @@ class Checkpoint:
         return filled
 
 
-def _inside(positions: NDArray[np.int64], start: int, stop: int) -> bool:
-    return not positions.size or bool(start <= positions.min() and positions.max() < stop)
+def _other_mask(copy: PrunedCopy, held: int, needed: int) -> str:
+    """The difference between two numbers of kept elements, as text."""
+    size = copy.shape[0] * copy.shape[1]
+    return (
+        f"{copy.name!r} keeps {held} of {size} elements, a sparsity of {1 - held / size:.3g}; "
+        f"{needed} are needed at --sparsity {copy.kept.sparsity:g}"
+    )
 
 
 class CheckpointSource:

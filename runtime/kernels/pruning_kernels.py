@@ -18,7 +18,7 @@ PIECE = 1 << 14
 """Entries of an index that are processed at a time on the host."""
 
 
-def _pieces(xp: Any, index: Array) -> Iterator[tuple[slice, Array, Array | None]]:
+def _in_parts(xp: Any, index: Array) -> Iterator[tuple[slice, Array, Array | None]]:
     """Yields slices of the index with their positions, and whether an entry is kept, unless all entries are."""
     on_host = xp.__name__ == "numpy"
     step = PIECE if on_host else max(1, index.size)
@@ -42,7 +42,7 @@ def compress(args: KernelArguments) -> None:
     """Writes the kept elements of a dense block."""
     index, dense = args.sources
     (into,) = args.into
-    for part, positions, kept in _pieces(args.xp, index):
+    for part, positions, kept in _in_parts(args.xp, index):
         values = widened(args.xp, _taken(args.xp, dense, positions, kept))
         into[part] = narrowed(args.xp, values, into.dtype)
 
@@ -51,7 +51,7 @@ def compress_add(args: KernelArguments) -> None:
     """Adds the kept elements of a dense block."""
     index, dense = args.sources
     (total,) = args.updates
-    for part, positions, kept in _pieces(args.xp, index):
+    for part, positions, kept in _in_parts(args.xp, index):
         values = widened(args.xp, _taken(args.xp, dense, positions, kept))
         total[part] = narrowed(args.xp, widened(args.xp, total[part]) + values, total.dtype)
 
@@ -61,7 +61,7 @@ def expand(args: KernelArguments) -> None:
     index, packed = args.sources
     (dense,) = args.into
     dense[...] = 0
-    for part, positions, _ in _pieces(args.xp, index):
+    for part, positions, _ in _in_parts(args.xp, index):
         dense[positions] = narrowed(args.xp, widened(args.xp, packed[part]), dense.dtype)
 
 
@@ -69,7 +69,7 @@ def mask(args: KernelArguments) -> None:
     """Sets the pruned elements of a dense block to zero, in place too."""
     index, dense = args.sources
     (into,) = args.into
-    held = [(positions, _taken(args.xp, dense, positions, kept)) for _, positions, kept in _pieces(args.xp, index)]
+    held = [(positions, _taken(args.xp, dense, positions, kept)) for _, positions, kept in _in_parts(args.xp, index)]
     into[...] = 0
     for positions, values in held:
         into[positions] = values
@@ -78,6 +78,6 @@ def mask(args: KernelArguments) -> None:
 def square_sum_kept(args: KernelArguments) -> None:
     """The sum of squares of the kept elements, in the order in which `square_sum` adds a compressed vector."""
     xp, (index, dense) = args.xp, args.sources
-    values = [widened(xp, _taken(xp, dense, positions, kept)) for _, positions, kept in _pieces(xp, index)]
+    values = [widened(xp, _taken(xp, dense, positions, kept)) for _, positions, kept in _in_parts(xp, index)]
     kept_values = xp.concatenate(values) if values else widened(xp, dense[:0])
     args.into[0][...] = (kept_values * kept_values).sum()

@@ -177,3 +177,18 @@ def places_in(region: Rectangle, kept: Kept, shape: Shape) -> Iterator[slice]:
         start = first_place(top, region.column_start, kept, shape)
         held = kept.capacity((top, bottom), (region.column_start, region.column_stop), None, shape)
         yield slice(start, start + held)
+
+
+def is_in_tiles(index: NDArray[np.int32], kept: Kept, shape: Shape) -> bool:
+    """Whether the positions of the kept elements of a whole matrix rise inside of each tile, and lie in it."""
+    region = Rectangle(0, shape[0], 0, shape[1])
+    for strip, places in zip(_cut_at_tiles((0, shape[0]), TILE[0]), places_in(region, kept, shape), strict=True):
+        rows, columns = np.divmod(index[places].astype(np.int64), shape[1])
+        widths = [right - left for left, right in _cut_at_tiles((0, shape[1]), TILE[1])]
+        counts = [kept.of_tile((strip[1] - strip[0]) * width) for width in widths]
+        tiles = np.repeat(np.arange(len(widths)), counts)
+        in_place = (rows >= strip[0]) & (rows < strip[1]) & (columns // TILE[1] == tiles)
+        rises = (np.diff(index[places].astype(np.int64)) > 0) | (np.diff(tiles) > 0)
+        if not (in_place.all() and rises.all()):
+            return False
+    return True

@@ -49,6 +49,7 @@ def ended(*, save="", load="", seed=0, carrier=InProcess, library=None, warmups=
     if checkpoint:
         checkpoint.check_fits(schedule, checkpoint_names(schedule), experiment.model)
         checkpoint.check_sums(Alone)
+        checkpoint.check_masks(schedule, Alone)
         source = CheckpointSource(checkpoint, data, schedule)
     ranks = carrier(experiment.grid.size)
     choices = experiment.execution.choices

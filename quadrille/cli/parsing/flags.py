@@ -118,6 +118,9 @@ class RankFlags:
     gathered: str = "again"
     gradient_bytes: str = "4"
     dropout: str = "0"
+    sparsity: str = "0"
+    prune: str = ""
+    sparse_states: bool = False
     dtype: str = "bfloat16"
     collectives: str = DEFAULT_COLLECTIVES
     granularity: str = "auto"

@@ -35,6 +35,9 @@ OF_STEPS = (
     "gathered",
     "gradient_bytes",
     "dropout",
+    "sparsity",
+    "prune",
+    "sparse_states",
     "dtype",
     "collectives",
 )
@@ -159,9 +162,10 @@ def _steps(flags: RankFlags) -> Iterator[str]:
     """The words of the training flags that differ from the defaults of `simulate`."""
     usual = TrainingFlags()
     for name in OF_STEPS:
-        value: str = getattr(flags, name)
+        value: str | bool = getattr(flags, name)
         if name in ALWAYS or value != getattr(usual, name):
-            yield from (f"--{name.replace('_', '-')}", value)
+            yield f"--{name.replace('_', '-')}"
+            yield from () if isinstance(value, bool) else (value,)
 
 
 def _machine(on: MachineFlags) -> Iterator[str]:

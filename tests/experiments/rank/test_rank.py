@@ -211,6 +211,20 @@ def test_memory_of_all_grids_at_once_is_what_each_rank_keeps(attention, recomput
         assert int(found.peak_bytes[place]) == storage(schedule, schedule.coordinates(0), Choices()).bytes
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("overlap", ["none", "oar,ors,oag"])
+def test_memory_of_all_grids_at_once_counts_kept_elements(compressed, overlap):
+    options = {"sparsity": "0.8", "sparse_states": compressed, "overlap": overlap}
+    question = asked(gpus="12", batch="13", **options)
+    every = candidate_grids(12, question.limits, question.shape, question.problem.batch)
+    for place in range(0, len(every), 5):
+        grid = every.grid(place)
+        schedule = question.schedule(grid)
+        lengths = {axis: np.array([grid.length(axis)]) for axis in MODELLED}
+        expected = storage(schedule, schedule.coordinates(0), Choices()).bytes
+        assert int(peak_bytes_by_grid(schedule, lengths)[0]) == expected
+
+
 def test_what_does_not_fit_is_left_out():
     question = asked(gpt="20b", batch="32", gpus="32")
     found = rank_candidates(question, WorkSharing())
