@@ -8,6 +8,7 @@ from quadrille.algorithms.analysis.validation import validate
 from quadrille.algorithms.analysis.volumes import volumes
 from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.passes.overlap import overlap
+from quadrille.algorithms.training.adam import is_moment
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.resume import training_state, with_state_outputs
 from quadrille.runtime.carriers.in_process import InProcess
@@ -44,7 +45,7 @@ class PrunedRun:
         """The kept elements of weights, gradients and moments of pruned matrices, by the name of the copy."""
         vectors = {}
         for name in self.pruned_names():
-            for gradient in (name, f"d{name}") if name in self.schedule.state else (name,):
+            for gradient in (name,) if is_moment(name) else (name, f"d{name}"):
                 self._add(gradient, name, vectors)
         assert vectors
         assert not any(np.isnan(vector).any() for vector in vectors.values())

@@ -12,6 +12,7 @@ from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.memory import largest_memory
 from quadrille.algorithms.training.mlp import Mlp
+from quadrille.algorithms.training.offload import Offload
 from quadrille.algorithms.training.scheme_catalogue import SCHEMES
 from tests.support.pruned_trainings import PrunedRun, both_runs, check_equal
 from tests.support.trainings import schedule_of
@@ -123,3 +124,19 @@ def test_other_pruning_without_sense_is_refused():
         Mlp((8, 8), 8, sparsity=0.5, prune="smallest")
     with pytest.raises(InputError, match="sparse states without a sparsity"):
         Gpt(1, 8, 1, 4, 256, 4, sparse_states=True)
+
+
+@pytest.mark.parametrize(("grid", "zero"), [(Grid(), 0), (Grid(data=2), 1)], ids=str)
+def test_a_pruned_model_trains_alike_with_its_states_on_the_host(grid, zero):
+    problem = replace(SMALL, zero=zero)
+    on_device, on_host = PrunedRun(problem, grid), PrunedRun(replace(problem, offload=Offload(1000)), grid)
+    assert on_device.losses == on_host.losses
+    expected = on_device.states()
+    assert {name: vector.tobytes() for name, vector in on_host.states().items()} == {
+        name: vector.tobytes() for name, vector in expected.items()
+    }
+
+
+def test_compressed_states_on_the_host_are_refused():
+    with pytest.raises(InputError, match="--sparse-states with --offload"):
+        schedule_of(replace(SMALL, sparse_states=True, offload=Offload()), Grid())
