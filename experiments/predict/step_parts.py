@@ -126,7 +126,9 @@ def sample_experiment(experiment: TrainingExperiment) -> TrainingExperiment:
     layers = min(stages.layers, single_layer_count(experiment.execution))
     alone = stages.microbatches == stages.count == 1
     batch = problem.batch // stages.microbatches * (1 if alone else FEW_MICROBATCHES)
-    few = replace(problem, layers=layers, batch=batch, interleave=1)
+    few = replace(
+        problem, layers=layers, batch=batch, interleave=1, pipeline_schedule="1f1b", pipeline_limit=0, stages=()
+    )
     lengths = {axis: experiment.grid.length(axis) for axis in ("data", "z", "y", "x")}
     return replace(experiment, problem=few, grid=Grid(**lengths, order=experiment.grid.order))
 
