@@ -16,6 +16,7 @@ from quadrille.algorithms.training.vocabulary import TABLE
 from quadrille.experiments.predict.closed_form import ClosedFormModel
 from quadrille.experiments.predict.layer_extrapolation import FEW_LAYERS, extrapolated
 from quadrille.experiments.predict.step_parts import (
+    Loops,
     StepParts,
     loops_by_op,
     sample_experiment,
@@ -37,26 +38,36 @@ class SampleCosts:
 
     Parameters
     ----------
-    local, communication : parts of the step's local work, and of its communication
+    local : parts of the step's local work
+    communication, overlapped : parts of its communication, without and with overlap
     table_gradient_bytes : size of a rank's gradient of the embedding table [B]
     """
 
     local: StepParts
     communication: StepParts
+    overlapped: StepParts
     table_gradient_bytes: int
+
+    @property
+    def seconds(self) -> StepParts:
+        """The parts of the step if local work hides as much of the overlapped communication as takes no longer."""
+        return self.local.longer(self.overlapped) + self.communication
+
+    @property
+    def hidden(self) -> StepParts:
+        """The parts of the hidden communication."""
+        return self.local.shorter(self.overlapped)
 
 
 def sample_costs(sampled: TrainingExperiment, closed_form_model: ClosedFormModel) -> SampleCosts:
     """The closed-form times of a sample (`sample_experiment`)."""
     schedule = sampled.applied_schedule()
-    loops, priced = loops_by_op(schedule), list(closed_form_model.priced(schedule))
-    local, communication = (
-        step_parts(
-            ((loops[op.name], cost) for op, _, cost in priced if isinstance(op, Communication) is moves), sampled
-        )
-        for moves in (False, True)
-    )
-    return SampleCosts(local, communication, _table_gradient_bytes(schedule))
+    loops = loops_by_op(schedule)
+    costs: dict[bool | None, list[tuple[Loops, float]]] = {None: [], False: [], True: []}
+    for op, _, seconds in closed_form_model.priced(schedule):
+        costs[op.concurrent if isinstance(op, Communication) else None].append((loops[op.name], seconds))
+    local, communication, overlapped = (step_parts(costs[kind], sampled) for kind in (None, False, True))
+    return SampleCosts(local, communication, overlapped, _table_gradient_bytes(schedule))
 
 
 def closed_form_step(
@@ -64,7 +75,7 @@ def closed_form_step(
     costs_of: Callable[[TrainingExperiment], SampleCosts],
     closed_form_model: ClosedFormModel,
 ) -> TrainingStep:
-    """The training step from the closed form of its sample; no communication is hidden.
+    """The training step from the closed form of its sample; overlapped communication takes no time beside local work.
 
     Parameters
     ----------
@@ -74,16 +85,18 @@ def closed_form_step(
     """
     costs = costs_of(sample_experiment(experiment))
     stages, hop = experiment.stages, _stage_message_seconds(experiment, closed_form_model)
-    seconds = (costs.local + costs.communication).step(stages, hop) + _table_gradient_seconds(
+    seconds = costs.seconds.step(stages, hop) + _table_gradient_seconds(
         experiment, costs.table_gradient_bytes, closed_form_model
     )
-    compute, transfer = (
-        costs.local.reporting(stages),
-        costs.communication.reporting(stages) + stage_message_count(stages) * hop,
-    )
-    waiting = without_rounding_error(seconds - compute - transfer, seconds)
+    compute, hidden = costs.local.reporting(stages), costs.hidden.reporting(stages)
+    transfer = (costs.communication + costs.overlapped).reporting(stages) + stage_message_count(stages) * hop
     return TrainingStep(
-        seconds=seconds, compute=compute, transfer=transfer, waiting=waiting, exposed_seconds_by_axis={}
+        seconds=seconds,
+        compute=compute,
+        transfer=transfer,
+        hidden=hidden,
+        waiting=without_rounding_error(seconds - compute - transfer + hidden, seconds),
+        exposed_seconds_by_axis={},
     )
 
 

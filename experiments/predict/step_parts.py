@@ -81,6 +81,14 @@ class StepParts:
         """The parts, each multiplied by a factor."""
         return self._each(self, lambda seconds, _: factor * seconds)
 
+    def longer(self, parts: "StepParts") -> "StepParts":
+        """The longer of both times of each part."""
+        return self._each(parts, max)
+
+    def shorter(self, parts: "StepParts") -> "StepParts":
+        """The shorter of both times of each part."""
+        return self._each(parts, min)
+
     def _each(self, parts: "StepParts", change: Callable[[float, float], float]) -> "StepParts":
         names = ("once", "layer", "microbatch", "both")
         return replace(self, **{name: change(getattr(self, name), getattr(parts, name)) for name in names})

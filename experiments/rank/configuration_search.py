@@ -19,8 +19,9 @@ from dataclasses import dataclass, replace
 from quadrille.algorithms.analysis.axonn import MODELLED
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.output.progress import StepCount
-from quadrille.experiments.rank.configuration_evaluator import Configuration, Evaluator
+from quadrille.experiments.rank.configuration_evaluator import Configuration, Evaluator, speed_key
 from quadrille.experiments.rank.configurations import SearchSpace, configurations
 from quadrille.experiments.rank.lower_estimates import (
     best_flops_per_second,
@@ -185,8 +186,9 @@ def _sorted_by_estimate(
     products, rate = question.products(), best_flops_per_second(question.machine, question.training.dtype)
     grouped: dict[object, list[TrainingExperiment]] = defaultdict(list)
     for number, experiment in enumerate(all_experiments):
+        assert isinstance(experiment.problem, Gpt)
         alone = number if experiment.grid.pipeline > 1 else None
-        grouped[experiment.grid, replace(experiment.problem, micro_batch=None), alone].append(experiment)
+        grouped[replace(experiment, problem=replace(experiment.problem, micro_batch=None)), alone].append(experiment)
 
     def seconds(alternatives: Alternatives) -> float:
         experiment = alternatives[0]
@@ -252,4 +254,4 @@ def _in_all_orders(experiment: TrainingExperiment) -> Iterator[TrainingExperimen
 
 
 def _sorted_by_seconds(ranked: Sequence[Configuration]) -> list[Configuration]:
-    return sorted(ranked, key=lambda configuration: float(f"{configuration.step.seconds:.9e}"))
+    return sorted(ranked, key=lambda configuration: speed_key(configuration.step))

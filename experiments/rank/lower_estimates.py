@@ -22,6 +22,9 @@ from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.topologies.machines.machine import Machine
 
 MASTER_AND_MOMENTS = 12
+GATHERED_ONCE = 2 / 3
+"""The traffic of weights that are gathered once, as a share of that of weights that are gathered twice; gradients are
+scattered once."""
 BUBBLE_OF_SPLIT = 1 / 3
 """The bubble of ZB-H1, F + B - W, as a share of that of 1F1B, F + B + W, if F, B and W take the same time."""
 
@@ -96,11 +99,15 @@ def estimated_seconds(
         recomputed=problem.recompute == "full",
         gradient_bytes=problem.gradient_bytes,
     )
-    traffic_factors = {"z": stages.microbatches, "data": _passes_over_data(problem.zero, stages.microbatches)}
-    communication = shape.layers / stages.count * sum(traffic_factors.get(axis, 1) * block[axis] for axis in MODELLED)
+    of_weights = stages.microbatches * (GATHERED_ONCE if problem.gathered == "keep" else 1)
+    traffic_factors = {"z": of_weights, "data": _passes_over_data(problem.zero, stages.microbatches)}
+    by_axis = {axis: shape.layers / stages.count * traffic_factors.get(axis, 1) * block[axis] for axis in MODELLED}
     compute = experiment.step_flops.hardware / (grid.size * flops_per_second) if flops_per_second else 0.0
+    sums, others = by_axis["x"] + by_axis["y"], by_axis["z"] + by_axis["data"]
+    is_beside = bool(experiment.execution.overlaps)  # the sums of the forward pass lie open
+    seconds = max(compute, others + sums / 2) + sums / 2 if is_beside else compute + others + sums
     bubble = (stages.count - 1) / (stages.chunks * stages.microbatches) * (BUBBLE_OF_SPLIT if stages.splits else 1)
-    return (compute + communication) * (1 + bubble)
+    return seconds * (1 + bubble)
 
 
 def _passes_over_data(zero: int, microbatches: int) -> float:

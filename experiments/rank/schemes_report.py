@@ -35,6 +35,7 @@ class ModelledConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     ----------
     micro_batch : sequences of a microbatch on each coordinate of data and z
     interleave : number of chunks of layers of a stage
+    hidden_seconds : communication beside local work [s]
     waiting_seconds : time that the mean stage waits for other stages [s]
     """
 
@@ -48,9 +49,11 @@ class ModelledConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     pipeline_schedule: PipelineSchedule
     recompute: Recompute
     gathered: Gathered
+    overlap: str
     seconds: float
     compute_seconds: float
     communication_seconds: float
+    hidden_seconds: float
     waiting_seconds: float
     memory_bytes: int
 
@@ -72,6 +75,7 @@ class SimulatedConfiguration(SimulatedEntry, frozen=True, kw_only=True):
     pipeline_schedule: PipelineSchedule
     recompute: Recompute
     gathered: Gathered
+    overlap: str
     communication_seconds: float
 
 
@@ -145,6 +149,7 @@ def _modelled(configuration: Configuration) -> ModelledConfiguration:
     return ModelledConfiguration(
         seconds=step.seconds,
         compute_seconds=step.compute,
+        hidden_seconds=step.hidden,
         waiting_seconds=step.waiting,
         **_common_fields(configuration, step),
     )
@@ -165,6 +170,7 @@ def _common_fields(configuration: Configuration, step: TrainingStep) -> dict[str
         "pipeline_schedule": problem.pipeline_schedule,
         "recompute": problem.recompute,
         "gathered": problem.gathered,
+        "overlap": ",".join(experiment.execution.overlap_names) or "none",
         "communication_seconds": step.latency + step.transfer,
         "memory_bytes": configuration.peak_bytes,
     }
@@ -231,6 +237,7 @@ def _options_text(configuration: SimulatedConfiguration) -> str:
     words += [f"zero {configuration.zero}"] if configuration.zero else []
     words += [f"recompute {configuration.recompute}"] if configuration.recompute != "none" else []
     words += ["gathered keep"] if configuration.gathered == "keep" else []
+    words += [f"overlap {configuration.overlap}"] if configuration.overlap != "none" else []
     return ", ".join(words)
 
 

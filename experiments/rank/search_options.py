@@ -13,8 +13,9 @@ Source: NVIDIA Megatron-LM, README ("Distributed Optimizer", "Activation checkpo
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
+from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.workloads.training import TrainingExperiment
@@ -22,7 +23,8 @@ from quadrille.experiments.workloads.training import TrainingExperiment
 Value = tuple[Any, ...]
 """The values of the fields of an option."""
 STATIC_SCHEDULES: tuple[PipelineSchedule, ...] = ("1f1b", "gpipe", "interleaved", "zb-h1")
-"""Schedules that `--search` tries; message-driven pipelines are predicted rank by rank, so the user has to name them."""
+"""Schedules that `--search` tries; a message-driven pipeline, which is predicted rank by rank, has to be named."""
+NO_OVERLAP, ALL_OVERLAPS = (frozenset[OverlapName](),), (frozenset[OverlapName](get_args(OverlapName)),)
 INTERLEAVES = (2, 3, 4)
 """Chunks of layers of a stage that `--search` tries."""
 
@@ -33,11 +35,12 @@ class SearchOption:
 
     Parameters
     ----------
-    fields : fields of the model that the option sets
+    fields : fields that the option sets
     usual : value by default
     tried : values that `--search` tries
     idle : value without which the step is the same, where no other value changes it
     changes : function that says whether a value changes the step of an experiment
+    of_execution : whether the fields are of the execution, and not of the model
     """
 
     fields: tuple[str, ...]
@@ -45,11 +48,14 @@ class SearchOption:
     tried: tuple[Value, ...]
     idle: Value
     changes: Callable[[TrainingExperiment, Value], bool]
+    of_execution: bool = False
 
     def applied(self, experiment: TrainingExperiment, value: Value) -> TrainingExperiment:
         """The experiment with a value of the option."""
         assert isinstance(experiment.problem, Gpt)
         chosen = dict(zip(self.fields, value, strict=True))
+        if self.of_execution:
+            return replace(experiment, execution=replace(experiment.execution, **chosen))
         return replace(experiment, problem=replace(experiment.problem, **chosen))
 
     def values_on(self, experiment: TrainingExperiment, values: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -60,10 +66,12 @@ class SearchOption:
 def value_text(value: Value) -> str:
     """A value as text.
 
-    >>> value_text(("interleaved", 2, 0)), value_text((0,))
-    ('interleaved 2', '0')
+    >>> value_text(("interleaved", 2, 0)), value_text((0,)), value_text((frozenset({"ors", "oag"}),))
+    ('interleaved 2', '0', 'oag,ors')
     """
     first, *more = value
+    if isinstance(first, frozenset):
+        return ",".join(sorted(first)) or "none"
     return " ".join([str(first), *(str(number) for number in more if number > 1)])
 
 
@@ -97,6 +105,10 @@ def _orders_passes(experiment: TrainingExperiment, _: Value) -> bool:
     return experiment.grid.pipeline > 1
 
 
+def _communicates(experiment: TrainingExperiment, _: Value) -> bool:
+    return experiment.grid.size > experiment.grid.pipeline
+
+
 def _gathers_weights(experiment: TrainingExperiment, _: Value) -> bool:
     assert isinstance(experiment.problem, Gpt)
     return experiment.grid.z > 1 or (experiment.problem.zero == 3 and experiment.grid.data > 1)
@@ -115,5 +127,8 @@ SEARCH_OPTIONS: dict[str, SearchOption] = {
         _orders_passes,
     ),
     "gathered": SearchOption(("gathered",), ("again",), (("again",), ("keep",)), ("again",), _gathers_weights),
+    "overlap": SearchOption(
+        ("overlaps",), NO_OVERLAP, (NO_OVERLAP, ALL_OVERLAPS), NO_OVERLAP, _communicates, of_execution=True
+    ),
 }
 """The options by name, in the order in which they are set; a further searched option is a further entry."""

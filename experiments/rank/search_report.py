@@ -35,7 +35,6 @@ def option_entries(question: RankQuestion, space: SearchSpace) -> list[OptionEnt
         **{name: [value_text(value) for value in tried] for name, tried in space.options.items()},
         "sequence-parallel": list(dict.fromkeys("yes" if scheme.stream.finer else "no" for scheme in space.schemes)),
         "scheme": list(dict.fromkeys(scheme.name for scheme in space.schemes)),
-        "overlap": [",".join(question.training.execution.overlap_names) or "none"],
     }
     entries = [
         OptionEntry(
@@ -52,7 +51,6 @@ def _search_flag(option: str) -> str:
         "order": "--order auto",
         "micro-batch": "--micro-batch auto",
         "scheme": "--scheme all",
-        "overlap": "--overlap oar,ors,oag",
     }
     return others.get(option, f"--search {option}")
 

@@ -17,7 +17,6 @@ from quadrille.cli.shared_flags import (
     Dtype,
     GradientBytes,
     Json,
-    Overlap,
     PipelineLimit,
     SequenceParallel,
     StageLayers,
@@ -54,7 +53,15 @@ RANKED = flags_from(
     ],
     powers_of_two=Annotated[bool, switch("--powers-of-two", "Only axis lengths that are powers of two.")],
     min_model_parallel=Annotated[str, flag("--min-model-parallel", "N", "Least product of x, y and z.")],
-    overlap=Overlap,
+    overlap=Annotated[
+        str,
+        flag(
+            "--overlap",
+            "LIST",
+            "Communication beside products: none (the default), or a list of oar (all-reduce), ors (reduce-scatter), "
+            "oag (all-gather).",
+        ),
+    ],
     attention=Attention,
     recompute=Annotated[
         str,
@@ -104,7 +111,7 @@ RANKED = flags_from(
             "--search",
             "NAME,…|all",
             "Options to search beside grid, rank order and microbatch: zero, recompute, pipeline, pipeline-schedule, "
-            "gathered, sequence-parallel, or all. A typed flag fixes its option.",
+            "gathered, overlap, sequence-parallel, or all. A typed flag fixes its option.",
         ),
     ],
 )

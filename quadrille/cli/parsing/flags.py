@@ -107,7 +107,7 @@ class RankFlags:
     order: str = ""
     powers_of_two: bool = False
     min_model_parallel: str = "1"
-    overlap: str = "none"
+    overlap: str = ""
     attention: str = "fused"
     recompute: str = ""
     gathered: str = ""

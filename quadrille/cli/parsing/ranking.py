@@ -17,6 +17,7 @@ from quadrille.algorithms.training.scheme_catalogue import SCHEMES, SEQUENCE_PAR
 from quadrille.algorithms.training.zero import STAGES
 from quadrille.cli.parsing.flags import AUTO, RankFlags, TrainingFlags
 from quadrille.cli.parsing.machines import MachineFlags, chosen_machine
+from quadrille.cli.parsing.matmul import parse_overlaps
 from quadrille.cli.parsing.numbers import one_of, whole_number
 from quadrille.cli.parsing.training import parse_training
 from quadrille.experiments.rank.candidate_grids import GridLimits
@@ -106,7 +107,7 @@ def _check_form(flags: RankFlags) -> None:
     if flags.form and (others := [*flags.of_configurations, *several]):
         name = others[0].replace("_", "-")
         raise InputError(
-            f"--form {flags.form}: the communication model ranks grids of one configuration: leave out --{name}, or --form"
+            f"--form {flags.form}: the communication model ranks grids alone: leave out --{name}, or --form"
         )
 
 
@@ -125,6 +126,7 @@ def parse_space(flags: RankFlags) -> SearchSpace:
         "zero": _numbers_of(flags.zero, "--zero", least=0, most=max(STAGES)),
         "recompute": _words_of(flags.recompute, "recompute", get_args(Recompute)),
         "gathered": _words_of(flags.gathered, "gathered", get_args(Gathered)),
+        "overlap": ((parse_overlaps(flags.overlap),),) if flags.overlap else (),
         "pipeline-schedule": _pass_orders(flags, is_searched="pipeline-schedule" in searched),
     }
     return SearchSpace(
@@ -227,7 +229,7 @@ def command_of_fastest(flags: RankFlags, on: MachineFlags, best: SimulatedGrid |
         more += ["--zero", str(best.zero)] if best.zero else []
         more += ["--pipeline-schedule", best.pipeline_schedule] if best.pipeline_schedule != "1f1b" else []
         more += ["--interleave", str(best.interleave)] if best.interleave > 1 else []
-        flags = replace(flags, recompute=best.recompute, gathered=best.gathered)
+        flags = replace(flags, recompute=best.recompute, gathered=best.gathered, overlap=best.overlap)
         flags = replace(
             flags, pipeline_limit=flags.pipeline_limit if best.pipeline_schedule == "message-driven" else ""
         )
