@@ -61,7 +61,7 @@ def asked(on=PERLMUTTER_FLAGS, **flags):
 
 def refusal(on=PERLMUTTER_FLAGS, **flags):
     with pytest.raises(InputError) as refused:
-        rank(RankFlags(**{"gpt": SMALL, "batch": "12", "gpus": "6", **flags}), on)
+        rank(RankFlags(**{"gpt": SMALL, "batch": "12", "gpus": "6", "form": "exact", **flags}), on)
     text = str(refused.value)
     assert "\n" not in text
     return text
@@ -330,7 +330,7 @@ def test_orders_that_agree_are_said_to():
 
 
 def test_the_answer_has_both_orders_best_first(capsys):
-    answer = rank(RankFlags(gpt=SMALL, batch="12", gpus="6", top="5"), PERLMUTTER_FLAGS, json="-")
+    answer = rank(RankFlags(gpt=SMALL, batch="12", gpus="6", top="5", form="exact"), PERLMUTTER_FLAGS, json="-")
     written = json.loads(capsys.readouterr().out)
     assert written["schema"] == "quadrille/rank/1"
     assert written["provenance"] is None
@@ -358,7 +358,7 @@ def test_the_answer_has_both_orders_best_first(capsys):
 def test_the_page_lays_both_orders_side_by_side(capsys, tmp_path):
     path = tmp_path / "rank.json"
     rank(
-        RankFlags(gpt=SMALL, batch="12", gpus="6", top="3"),
+        RankFlags(gpt=SMALL, batch="12", gpus="6", top="3", form="exact"),
         PERLMUTTER_FLAGS,
         json=str(path),
         command=["quadrille", "rank"],
@@ -382,7 +382,7 @@ def test_the_page_lays_both_orders_side_by_side(capsys, tmp_path):
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("ranks", "more"),
-    [(2, {}), (3, {"scheme": "all", "pipeline": "1,2", "micro_batch": "1"})],
+    [(2, {"form": "exact"}), (3, {"scheme": "all", "pipeline": "1,2", "micro_batch": "1"})],
     ids=["grids", "schemes"],
 )
 def test_any_number_of_ranks_says_the_same_byte_for_byte(capsys, ranks, more):
@@ -447,7 +447,7 @@ def test_a_model_that_fits_nowhere_says_the_smallest_need_and_what_helps():
     ("flags", "said"),
     [
         (["--gpus", "6", "--min-model-parallel", "7"], "--min-model-parallel 7: at most the number of GPUs, 6"),
-        (["--gpus", "7000"], "--batch 8: sequences are cut over data and z"),
+        (["--gpus", "7000", "--form", "exact"], "--batch 8: sequences are cut over data and z"),
         (["--gpus", "6", "--pipeline", "4"], "--pipeline 4: a number of stages that divides 6 GPUs"),
     ],
 )
