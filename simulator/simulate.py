@@ -137,7 +137,8 @@ def simulate(
     placement : rule of the rank placement, see `endpoints_by_rule`
     granularity : `collective` if bounds of the makespan suffice because an exact simulation would take too long
     limits : limits of the wall time and the size of the simulation
-    jitter : noise of every op instance, which only an exact simulation knows; None for no noise
+    jitter : noise of every op instance, which only an exact simulation knows, and the spread of speeds from GPU to GPU;
+        None for no noise
 
     Raises
     ------
@@ -176,7 +177,7 @@ class Simulator:
         limits: Limits = LIMITS,
         jitter: "Jitter | None" = None,
     ) -> None:
-        if jitter is not None and granularity == "collective":
+        if jitter is not None and jitter.draws and granularity == "collective":
             raise InputError(
                 f"granularity collective, jitter {jitter}: bounds know no single op; accepted is exact or auto"
             )
@@ -185,7 +186,9 @@ class Simulator:
         self._placement = rank_placement or place_ranks(machine, schedule.grid.size, placement, schedule.grid)
         check_host_link(schedule, self._placement, self._choices)
         self._shortcuts, self._requested = shortcuts, granularity
-        self.limits, self._jitter = limits, jitter
+        if jitter is not None:
+            self._placement = self._placement.at_the_pace_of_the_slowest(jitter.gpus_of(machine))
+        self.limits, self._jitter = limits, jitter if jitter is not None and jitter.draws else None
         self._budget_message = ""
 
     @cached_property

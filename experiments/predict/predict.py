@@ -312,7 +312,7 @@ def _rings_remark(record: Record) -> list[str]:
     """What stands for NCCL's collectives in a prediction with noise or of a message-driven pipeline."""
     if not record.options.collectives.startswith("nccl"):
         return []
-    if record.options.jitter is not msgspec.UNSET:
+    if record.options.jitter is not msgspec.UNSET and not record.options.jitter.startswith("gpus="):
         return [
             "collectives: rings of single ranks stand for NCCL's, whose model knows no single op, and --jitter draws "
             "noise for each"
@@ -337,6 +337,10 @@ def _remarks(prepared: PreparedExperiment, peak_bytes: int) -> list[str]:
         lines.append(f"{who} {needed}, and a device of {machine.name} has {held}: it would not fit")
     elif nearly_full := _nearly_full(prepared, peak_bytes):
         lines.append(nearly_full)
+    if prepared.pace > 1.0:
+        lines.append(
+            f"all ranks compute at the expected pace of the slowest GPU, {100 * (prepared.pace - 1):.1f} % slower"
+        )
     if dtype not in machine.device.peak_flops_per_second:
         accepted = ", ".join(machine.device.peak_flops_per_second)
         lines.append(f"{machine.name} gives no speed for {dtype}, only for {accepted}")

@@ -217,8 +217,8 @@ Noise = Annotated[
     str,
     flag(
         "--jitter",
-        "compute=SIGMA,network=SIGMA[,seed=S]",
-        "Lognormal noise of every op in a prediction, with median 1.",
+        "compute=SIGMA,network=SIGMA,gpus=SIGMA|machine[,seed=S]",
+        "Lognormal noise of every op in a prediction, with median 1; gpus: all wait for the slowest GPU.",
     ),
 ]
 NoFold = Annotated[bool, switch("--no-fold", "Simulate every rank, also ranks that are equivalent to another one.")]

@@ -99,6 +99,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         without rows a device reaches its peaks
     overlap_slowdown : factor on local work while its rank communicates
     communication_slowdown : factor on messages while the device at either end computes
+    speed_sigma : standard deviation of the logarithm of the speed from device to device, which `--jitter gpus=machine`
+        uses; null if it is not known
     gemm : measured matrix products
     memory : measured copies, additions and zeroing
     kernel : measured layer functions, such as GELU or softmax
@@ -111,6 +113,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     achieved: Achieved | None = None
     overlap_slowdown: Slowdown = 1.0
     communication_slowdown: Slowdown = 1.0
+    speed_sigma: Annotated[float, Meta(ge=0, le=2)] | None = None
     gemm: tuple[GemmRow, ...] = ()
     memory: tuple[MemoryRow, ...] = ()
     kernel: tuple[KernelRow, ...] = ()
@@ -332,7 +335,9 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @property
     def sha256(self) -> str:
-        """Hash of the content without provenance and message options; equal for machines that predict the same.
+        """Hash of the content without provenance, message options and `device.speed_sigma`.
+
+        Machines that predict the same have the same hash: the options of a record name the sigma that was used.
 
         The hash is that of the keys of version 1, so that machines keep their hash.
         """
@@ -343,6 +348,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         content.pop("messages", None)
         if content["host_link"] is None:
             del content["host_link"]
+        content["device"].pop("speed_sigma", None)
         for part, defaults in LATER.items():
             for name, value in defaults.items():
                 if content[part] and name in content[part] and content[part][name] == value:

@@ -130,6 +130,7 @@ def device_of(named: NamedMachine) -> Device:
         achieved=achieved_of(named.gpu),
         overlap_slowdown=named.gpu.overlap_slowdown,
         communication_slowdown=named.gpu.communication_slowdown,
+        speed_sigma=named.gpu.speed_sigma,
     )
 
 
