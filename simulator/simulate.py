@@ -181,6 +181,8 @@ class Simulator:
             raise InputError(
                 f"granularity collective, jitter {jitter}: bounds know no single op; accepted is exact or auto"
             )
+        if granularity == "passes":
+            raise InputError("granularity passes: is for `simulate` of training on a grid with pipeline=2 or more")
         self._schedule, self._machine, self._threads = schedule, machine, threads
         self._choices = machine_choices(choices, machine)
         self._placement = rank_placement or place_ranks(machine, schedule.grid.size, placement, schedule.grid)

@@ -63,6 +63,12 @@ FIRST, BETWEEN, LAST = 0, 1, 2
 IterationKind = tuple[int, ...]
 
 
+def folded_walks(schedule: Schedule, choices: Choices) -> "FoldedWalks":
+    """The folded walks of a schedule, computed once; only panel loops depend on the choices of collectives."""
+    has_panels = any(isinstance(entry.count, Panel) for role in schedule.roles for entry in repeats(role.program))
+    return schedule.cached(FoldedWalks, choices if has_panels else Choices())
+
+
 class FoldedWalks:
     """Folded walks of the ranks of a schedule.
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quadrille.algorithms.analysis.coordinate_dependence import CoordinateKinds, Kind, PerKind, tensor_dependence
-from quadrille.algorithms.analysis.folded_walk import FoldedWalks
+from quadrille.algorithms.analysis.folded_walk import folded_walks
 from quadrille.algorithms.analysis.traffic import Traffic, op_amount, traffic
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.expressions import evaluate
@@ -117,7 +117,7 @@ class _RankBuffers:
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule, self._choices = schedule, choices
-        self._walks = schedule.cached(FoldedWalks, choices)
+        self._walks = folded_walks(schedule, choices)
         self._scratch = PerKind(schedule, self._scratch_of)
         self._elsewhere = {*schedule.cached(views), *schedule.cached(gathered_in_place)}
         self._kinds = {

@@ -53,9 +53,9 @@ Cause = Literal["compute", "transfer", "latency", "waiting", "other"]
 PathPart = Literal["compute", "latency", "bandwidth", "contention", "waiting", "other"]
 """Parts of an op's time: `bandwidth` is the time of its transfers alone, `contention` the time that sharing adds."""
 Shards = Literal["exact", "even"]
-Granularity = Literal["exact", "collective"]
+Granularity = Literal["exact", "collective", "passes"]
 AskedGranularity = Literal["auto", Granularity]
-"""The accepted granularities: `exact`, `collective`, or `auto`, which takes the exact one if it is quick."""
+"""The accepted granularities; `auto` takes the exact simulation if it is quick, then collectives, then passes."""
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -306,7 +306,8 @@ class PathSegment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 class Simulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The method of a prediction; only `shards` and `granularity` may change the predicted time.
 
-    At collective granularity every transfer keeps one rate, and the exact makespan lies between two bounds.
+    At collective granularity every transfer keeps one rate, and the exact makespan lies between two bounds.  At the
+    granularity of passes, passes of a pipeline take the time of a single pass.
 
     Parameters
     ----------
@@ -317,7 +318,7 @@ class Simulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     iterations_skipped : loop iterations that repeat earlier ones and were skipped
     shards : `even` where every shard has the mean size
     shards_bound : largest relative change of the makespan that even shards can cause
-    granularity : `exact`, or `collective` for a bounded prediction
+    granularity : `exact`, `collective` for a bounded prediction, or `passes` for a walk through passes of a pipeline
     bound_low_seconds, bound_high_seconds : lower and upper bound of the exact makespan
     bound_proven : whether the bounds are proven, or only expected to hold
     approximation : what was simplified and what the bounds say, in words

@@ -232,7 +232,7 @@ Granularity = Annotated[
     flag(
         "--granularity",
         "WORD",
-        "Granularity of the simulation: exact, collective (with bounds) or auto, the quicker of both.",
+        "Granularity of the simulation: exact, collective (with bounds), passes (of a pipeline) or auto, a quick one.",
     ),
 ]
 Ranks = Annotated[
