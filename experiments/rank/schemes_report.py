@@ -93,8 +93,9 @@ class SchemesAnswer(Ranking[SimulatedConfiguration], frozen=True, kw_only=True):
     Parameters
     ----------
     tried : options, the values that were tried, and the flags that search the other options
-    without_search : the fastest configuration without the options that `--search` names, as simulated; None if no
-        options are searched, or if none fits
+    searches_options : whether `--search` names options
+    place_without_search : place among the simulated configurations, from 1, of the fastest without the options that
+        `--search` names; None if no options are searched, or if no configuration without them fits
     """
 
     analytical: list[ModelledConfiguration]
@@ -102,7 +103,13 @@ class SchemesAnswer(Ranking[SimulatedConfiguration], frozen=True, kw_only=True):
     left_out: list[ExcludedEntry]
     tried: list[OptionEntry]
     searches_options: bool
-    without_search: SimulatedConfiguration | None
+    place_without_search: int | None
+
+    @property
+    def without_search(self) -> SimulatedConfiguration | None:
+        """The fastest configuration without the options that `--search` names; None if there is none."""
+        place = self.place_without_search
+        return None if place is None else self.simulated[place - 1]
 
 
 def schemes_answer(
@@ -139,7 +146,7 @@ def schemes_answer(
         why=short_explanation_lines(why, tau),
         tried=option_entries(question, space),
         searches_options=space.unsearched is not None,
-        without_search=next((entry for place, entry in entries.items() if place in unsearched), None),
+        place_without_search=next((number for number, place in enumerate(entries, 1) if place in unsearched), None),
         **question_fields(question, ranking.bandwidths, why, from_table=ranking.from_table),
     )
 

@@ -67,11 +67,11 @@ def value_text(value: Value) -> str:
     """A value as text.
 
     >>> value_text(("interleaved", 2, 0)), value_text((0,)), value_text((frozenset({"ors", "oag"}),))
-    ('interleaved 2', '0', 'oag,ors')
+    ('interleaved 2', '0', 'ors,oag')
     """
     first, *more = value
     if isinstance(first, frozenset):
-        return ",".join(sorted(first)) or "none"
+        return ",".join(name for name in get_args(OverlapName) if name in first) or "none"
     return " ".join([str(first), *(str(number) for number in more if number > 1)])
 
 

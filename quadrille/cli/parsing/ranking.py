@@ -59,8 +59,8 @@ OF_PIPELINES = ("interleave", "pipeline_schedule", "pipeline_limit", "stages")
 ALL = "all"
 ALWAYS = ("gpt", "batch", "dtype")
 """Flags that the `simulate` command always names, as its defaults differ or it needs them."""
-SEARCHED = (*SEARCH_OPTIONS, "pipeline", "sequence-parallel")
-"""Names of what `--search` accepts; the grid, the order of ranks and the microbatch are always searched."""
+SEARCHED = (*SEARCH_OPTIONS, "micro-batch", "pipeline", "sequence-parallel")
+"""Names that `--search` accepts; microbatches are searched without it, too, as grids and orders of ranks are."""
 
 
 def parse_question(flags: RankFlags, on: MachineFlags) -> RankQuestion:
