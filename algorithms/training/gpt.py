@@ -20,13 +20,13 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.schedule.schedule import Schedule, declare
-from quadrille.algorithms.schedule.tensors import Copies, DType, Tensor
+from quadrille.algorithms.schedule.tensors import DType, Tensor
 from quadrille.algorithms.training.adam import STEP, Adam, optimizer_tensors
 from quadrille.algorithms.training.architecture import PLAIN, Architecture, check_sizes
 from quadrille.algorithms.training.dropout import MASK, Dropout
 from quadrille.algorithms.training.gpt_step import GptStep, ModelLayers
 from quadrille.algorithms.training.layers import LOSS, Layer
-from quadrille.algorithms.training.microbatches import MICROBATCH, Microbatches, microbatches
+from quadrille.algorithms.training.microbatches import Microbatches, microbatches
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.normalisation import Norm, normalisation
 from quadrille.algorithms.training.offload import Buckets, Offload
@@ -294,10 +294,9 @@ def _dropped_embedding(embedding: Layer, scheme: Scheme, rows: Part, dropout: Dr
 def _stream(problem: Gpt, scheme: Scheme, stages: Stages) -> list[Tensor]:
     """The activation that passes through all layers, and its gradient, in two copies if one may still be in flight."""
     rows, hidden = Part("batch", unit=problem.sequence), Part("hidden")
-    both: Copies = ((MICROBATCH, 2),) if stages.count > 1 else ()
     return [
         stages.tensor(scheme.stream.tensor("X", rows, hidden, ((LAYER, problem.layers + 1),)), "batch"),
-        replace(scheme.stream.tensor("dX", rows, hidden), copies=both),
+        replace(scheme.stream.tensor("dX", rows, hidden), copies=stages.gradient_copies),
         scheme.stream.tensor("dlast N", rows, hidden),
     ]
 

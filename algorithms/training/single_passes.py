@@ -69,7 +69,7 @@ def _single_passes(passes: Program, stages: Stages) -> Program:
     for entry in (each for slot in slots for each in slot.body):
         for kind in {each.kind for each in repeats((entry,)) if isinstance(each, Pass)}:
             by_kind.setdefault(kind, entry)
-    firsts = range(0, stages.count * stages.chunks, stages.count)
+    firsts = [chunk * stages.round_length for chunk in range(stages.chunks)]
     return tuple(
         Repeat(SLOT, 1, (by_kind[kind],), first=first)
         for kind in ("F", "B", "W")

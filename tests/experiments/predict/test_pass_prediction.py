@@ -41,6 +41,7 @@ def predicted(experiment, granularity, *, machine="perlmutter", slow=(), **optio
         ("pipeline=2,x=2,data=2", "zb-h1", {}, 1e-6),
         ("pipeline=4,x=2", "gpipe", {}, 0.02),
         ("pipeline=4,x=2", "interleaved", {"interleave": "2"}, 0.03),
+        ("pipeline=4,x=2", "interleaved", {"interleave": "2", "microbatches": 10}, 0.03),
         ("pipeline=4", "message-driven", {}, 1e-6),
         ("pipeline=4,x=2", "message-driven", {}, 1e-6),
         ("pipeline=3,data=2", "message-driven", {"stages": "3,1,4"}, 1e-6),
