@@ -165,9 +165,11 @@ def published_collectives(
 def published_training(
     context: click.Context,
     rows: Annotated[str, flag("--rows", "FILE.csv", "Published training runs; by default the project's own.")] = "",
-    claims: Annotated[bool, switch("--claims", "Predict what papers claim of their schemes too: minutes.")] = False,
+    claims: Annotated[
+        bool, switch("--claims", "Predict what papers claim of their schemes instead of rows: minutes.")
+    ] = False,
     weak_scaling: Annotated[
-        bool, switch("--weak-scaling", "Predict the weak scaling of AxoNN beside published points: minutes.")
+        bool, switch("--weak-scaling", "Predict the weak scaling of AxoNN instead of rows: minutes.")
     ] = False,
     json: Json = "",
     figure: Plot = "",

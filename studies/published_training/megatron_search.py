@@ -66,7 +66,7 @@ def megatron_runs(training: ClaimedTraining, setup: MegatronSetup = MEGATRON_COR
         if pipeline <= shape.layers
         for micro in (factor * max(1, FULL_SEQUENCE // shape.sequence) for factor in MICROS)
         if (data := gpus // tensor // pipeline) * micro <= training.batch
-        for chunks in _chunks(shape.layers, pipeline, training.batch // (micro * data), setup)
+        for chunks in _chunks(shape.layers, pipeline, ceil(training.batch / (micro * data)), setup)
         for zero in setup.zero
         for run in (_run(training, setup, (tensor, pipeline, data), micro, chunks, zero),)
         if min(run.layers) > 0 and peak_bytes(run) <= setup.memory * run.gpu.memory_bytes

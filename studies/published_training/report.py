@@ -154,7 +154,20 @@ def calibration_record(site: TrainingCalibration) -> CalibrationRecord:
 
 
 def show(answer: TrainingAnswer) -> None:
-    """Print the judged rows, the summary and the claims as tables."""
+    """Print the judged rows and the summary, the claims, and the weak scaling as tables."""
+    print_tables(
+        *(_row_tables(answer) if answer.rows else ()),
+        *([_claims(answer.claims)] if answer.claims else []),
+        *([_weak_scaling(answer.weak_scaling)] if answer.weak_scaling else []),
+    )
+    for claim in answer.claims:
+        print("\n".join(claim_lines(claim)))
+    for point in answer.weak_scaling:
+        print(f"{point.model} on {point.gpus} GPUs: {point.command}")
+
+
+def _row_tables(answer: TrainingAnswer) -> "tuple[Group, ...]":
+    """The tables of the judged rows, of their errors, of the calibration and of the skipped rows."""
     judged = [
         (
             row.id,
@@ -168,7 +181,7 @@ def show(answer: TrainingAnswer) -> None:
         for row in judged_only(answer.rows)
         if row.predicted is not None
     ]
-    print_tables(
+    return (
         table("judged", ("id", "source", "run", "quantity", "published", "predicted", "error"), judged),
         spread_table("source", {"all": spread_of(judged_only(answer.rows)), **answer.summary.by_source}),
         table(
@@ -185,13 +198,7 @@ def show(answer: TrainingAnswer) -> None:
             ],
         ),
         skipped_table(answer.rows),
-        *([_claims(answer.claims)] if answer.claims else []),
-        *([_weak_scaling(answer.weak_scaling)] if answer.weak_scaling else []),
     )
-    for claim in answer.claims:
-        print("\n".join(claim_lines(claim)))
-    for point in answer.weak_scaling:
-        print(f"{point.model} on {point.gpus} GPUs: {point.command}")
 
 
 def claim_lines(claim: Claim) -> list[str]:

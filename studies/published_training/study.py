@@ -80,11 +80,13 @@ def published_training(
 ) -> TrainingAnswer:
     """Predict every row, judge the rows that can be judged, and print and write the results.
 
+    The claims and the weak scaling take minutes, and are predicted instead of the project's own rows.
+
     Parameters
     ----------
     rows : CSV file of rows, by default the project's own; calibration always uses the project's own rows
-    claims : whether to predict the papers' claims about their schemes too, which takes minutes
-    weak_scaling : whether to predict the weak scaling of AxoNN too, which takes minutes
+    claims : whether to predict the papers' claims about their schemes
+    weak_scaling : whether to predict the weak scaling of AxoNN
     json : file of the answer, `-` for stdout; empty: not written
     figure : file of the figure of the weak scaling; empty: not written
     command : command line, for the provenance
@@ -92,8 +94,8 @@ def published_training(
     if figure and not weak_scaling:
         raise InputError(f"--figure {figure}: the figure shows the weak scaling; --weak-scaling is needed")
     Destinations(json=json, plot=figure).check({"--rows": rows or str(ROWS)})
-    published = read_rows(rows or ROWS)
-    sites = calibrate_machines(read_rows(ROWS))
+    published = read_rows(rows or ROWS) if rows or not (claims or weak_scaling) else []
+    sites = calibrate_machines(read_rows(ROWS)) if published else {}
     runs = runs_of(published)
     again = repeated_rows(published)
     judged = [
