@@ -3,35 +3,11 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING
-
-import msgspec
 
 from quadrille.algorithms.schedule.grid import AXES
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.rank.rank_question import RankQuestion
-
-if TYPE_CHECKING:
-    from quadrille.experiments.rank.ranking import SimulatedEntry
-
-
-class DenseStates(msgspec.Struct, frozen=True, kw_only=True):
-    """The fastest entry of the same question with dense states, and the gain of compressed states.
-
-    Parameters
-    ----------
-    reason : why no grid fits with dense states; empty if one fits
-    grid : grid of the fastest entry
-    seconds : time of an iteration [s]
-    memory_bytes : largest memory of a rank [B]
-    gain : share of the time that compressed states save; below 0 if they cost time
-    """
-
-    reason: str = ""
-    grid: dict[str, int] = {}
-    seconds: float | None = None
-    memory_bytes: int | None = None
-    gain: float | None = None
+from quadrille.experiments.rank.ranking import DenseStates, SimulatedEntry
 
 
 def with_dense_states(question: RankQuestion) -> RankQuestion:
@@ -40,13 +16,13 @@ def with_dense_states(question: RankQuestion) -> RankQuestion:
     return replace(question, training=replace(training, problem=replace(question.problem, sparse_states=False)))
 
 
-def compared(fastest: "SimulatedEntry", dense: "SimulatedEntry") -> DenseStates:
+def compared(fastest: SimulatedEntry, dense: SimulatedEntry) -> DenseStates:
     """The gain of the fastest entry with compressed states over the fastest with dense states."""
     gain = 1 - fastest.seconds / dense.seconds
     return DenseStates(grid=dense.grid, seconds=dense.seconds, memory_bytes=dense.memory_bytes, gain=gain)
 
 
-def dense_states_lines(fastest: "SimulatedEntry", dense: DenseStates) -> Iterator[str]:
+def dense_states_lines(fastest: SimulatedEntry, dense: DenseStates) -> Iterator[str]:
     """The line about the gain of compressed states."""
     if dense.seconds is None or dense.memory_bytes is None or dense.gain is None:
         yield f"with dense states (without --sparse-states) nothing fits: {dense.reason}"

@@ -20,10 +20,10 @@ from quadrille.experiments.rank.configuration_search import (
     with_unsearched,
 )
 from quadrille.experiments.rank.configurations import SearchSpace
-from quadrille.experiments.rank.dense_states import DenseStates, compared, with_dense_states
+from quadrille.experiments.rank.dense_states import compared, with_dense_states
 from quadrille.experiments.rank.grids_report import GridsAnswer, SimulatedGrid, grids_answer, print_grids_answer
 from quadrille.experiments.rank.rank_question import RankQuestion
-from quadrille.experiments.rank.ranking import order_by_seconds, write_answer
+from quadrille.experiments.rank.ranking import DenseStates, order_by_seconds, write_answer
 from quadrille.experiments.rank.schemes_report import (
     SchemesAnswer,
     SimulatedConfiguration,

@@ -12,7 +12,6 @@ from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.predict.training_step import TrainingStep
-from quadrille.experiments.rank.dense_states import DenseStates
 from quadrille.experiments.rank.disagreements import Cause
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.ring_bandwidths import Ring
@@ -77,6 +76,25 @@ class SimulatedEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Entry = TypeVar("Entry", bound=SimulatedEntry)
+
+
+class DenseStates(msgspec.Struct, frozen=True, kw_only=True):
+    """The fastest entry of the same question with dense states, and the gain of compressed states.
+
+    Parameters
+    ----------
+    reason : why no grid fits with dense states; empty if one fits
+    grid : grid of the fastest entry
+    seconds : time of an iteration [s]
+    memory_bytes : largest memory of a rank [B]
+    gain : share of the time that compressed states save; below 0 if they cost time
+    """
+
+    reason: str = ""
+    grid: dict[str, int] = {}
+    seconds: float | None = None
+    memory_bytes: int | None = None
+    gain: float | None = None
 
 
 class Ranking(Tabular, msgspec.Struct, Generic[Entry], frozen=True, kw_only=True):

@@ -120,7 +120,7 @@ def serial_reference(
     stored = [name for name in schedule.state if schedule.tensors[name].value_of is None]
     whole = {
         name: np.asarray(source.stored(name, _whole_block(schedule, tensor)), np.float64)
-        for name, tensor in copies_of(schedule, stored).items()
+        for name, tensor in sorted(copies_of(schedule, stored).items())
     }
     moments = {layout for name in whole for layout in moment_names(name)}
     masks = _masks(schedule, source, whole)
