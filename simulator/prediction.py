@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from quadrille.algorithms.formats.record import LinkLoad, PathPart
+from quadrille.algorithms.formats.record import Granularity, LinkLoad, PathPart
 from quadrille.algorithms.formats.tabular import Tabular
 from quadrille.algorithms.timelines.op_times import OpTimes
 from quadrille.algorithms.timelines.spans import Span
@@ -96,6 +96,7 @@ class Prediction(Tabular):
     times : times of every op, if the timeline holds only some ranks
     bound : bounds of the makespan, if the simulation is not exact
     labels : algorithm of each collective, by op, if it was chosen during the simulation
+    pass_orders : order of passes on each pipeline stage, if the simulation walked through passes; else empty
     """
 
     timeline: Timeline
@@ -109,6 +110,14 @@ class Prediction(Tabular):
     times: Mapping[str, OpTimes] | None = None
     bound: Bound | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    pass_orders: tuple[str, ...] = ()
+
+    @property
+    def granularity(self) -> Granularity:
+        """What the simulation computed one by one: transfers (exact), collectives or passes."""
+        if self.pass_orders:
+            return "passes"
+        return "exact" if self.bound is None else "collective"
 
     def op_times(self) -> Mapping[str, OpTimes]:
         """Times of every op over all ranks, by name, in the order of first start."""

@@ -40,6 +40,7 @@ from quadrille.simulator.loops.skipped_iterations import (
 from quadrille.simulator.machine.default_collectives import machine_choices
 from quadrille.simulator.machine.placement import RankPlacement, place_ranks
 from quadrille.simulator.prediction import Extent, Prediction, TimeBreakdowns, mean_parts, sums_by_op
+from quadrille.simulator.ranks.host_links import check_host_link
 from quadrille.simulator.ranks.lane_simulation import OP_WALL_SECONDS, LaneSimulation, SimulationInputs
 from quadrille.simulator.ranks.simulated_ranks import SimulatedRanks, choose_ranks
 from quadrille.simulator.ranks.time_breakdown import OpInstance
@@ -136,7 +137,8 @@ def simulate(
     placement : rule of the rank placement, see `endpoints_by_rule`
     granularity : `collective` if bounds of the makespan suffice because an exact simulation would take too long
     limits : limits of the wall time and the size of the simulation
-    jitter : noise of every op instance, which only an exact simulation knows; None for no noise
+    jitter : noise of every op instance, which only an exact simulation knows, and the spread of speeds from GPU to GPU;
+        None for no noise
 
     Raises
     ------
@@ -175,15 +177,20 @@ class Simulator:
         limits: Limits = LIMITS,
         jitter: "Jitter | None" = None,
     ) -> None:
-        if jitter is not None and granularity == "collective":
+        if jitter is not None and jitter.draws and granularity == "collective":
             raise InputError(
                 f"granularity collective, jitter {jitter}: bounds know no single op; accepted is exact or auto"
             )
+        if granularity == "passes":
+            raise InputError("granularity passes: is for `simulate` of training on a grid with pipeline=2 or more")
         self._schedule, self._machine, self._threads = schedule, machine, threads
         self._choices = machine_choices(choices, machine)
         self._placement = rank_placement or place_ranks(machine, schedule.grid.size, placement, schedule.grid)
+        check_host_link(schedule, self._placement, self._choices)
         self._shortcuts, self._requested = shortcuts, granularity
-        self.limits, self._jitter = limits, jitter
+        if jitter is not None:
+            self._placement = self._placement.at_the_pace_of_the_slowest(jitter.gpus_of(machine))
+        self.limits, self._jitter = limits, jitter if jitter is not None and jitter.draws else None
         self._budget_message = ""
 
     @cached_property

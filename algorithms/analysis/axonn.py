@@ -146,7 +146,7 @@ def layer_cost(
     *,
     transposed: bool = False,
     element_bytes: int = 2,
-    gradient_bytes: int = 4,
+    gradient_bytes: float = 4,
 ) -> LayerCost[Seconds]:
     """Seconds of the five collectives of one layer O_mn = I_mk @ W_kn.
 
@@ -224,7 +224,7 @@ def block_seconds(
     bandwidths: Mapping[Axis, Any],
     *,
     recomputed: bool = True,
-    gradient_bytes: int = 4,
+    gradient_bytes: float = 4,
 ) -> dict[Axis, Seconds]:
     """Communication seconds of a block in one training iteration, by axis.
 

@@ -16,6 +16,7 @@ from math import prod
 
 import numpy as np
 
+from quadrille.algorithms.analysis.coordinate_dependence import lengths
 from quadrille.algorithms.analysis.root_distances import CHAIN, RootDistanceRule, owners_are_equivalent, root_distance
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.expressions import Affine, IntExpression, PanelOwner, variables
@@ -137,6 +138,11 @@ def coordinate_classes(schedule: Schedule, choices: Choices) -> CoordinateClasse
     for name, tensor in schedule.tensors.items():
         for part in (tensor.rows, tensor.columns):
             _add_part(part, name, schedule, classes)
+        if tensor.kept is not None:
+            from quadrille.algorithms.analysis.compressed_sizes import distinct_axes
+
+            lengths_of = lengths(tensor.rows, schedule), lengths(tensor.columns, schedule)
+            classes.distinct_axes |= distinct_axes(tensor, lengths_of, schedule)
         if tensor.held_at is not None:
             axis, coordinate = tensor.held_at
             classes.starts[axis] |= starts_around(coordinate, schedule.grid.length(axis))

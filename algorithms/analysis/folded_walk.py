@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from quadrille.algorithms.analysis.coordinate_dependence import Kind, OpKinds
+from quadrille.algorithms.analysis.coordinate_dependence import Kind, OpKinds, tensor_dependence
 from quadrille.algorithms.analysis.root_distances import CHAIN
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.expressions import PanelOwner, variables
@@ -41,6 +41,9 @@ def differing_loops(schedule: Schedule) -> frozenset[str]:
     """
     loops = {part.panel.loop for tensor in schedule.tensors.values() for part in _parts(tensor) if part.panel}
     loops |= {name for tensor in schedule.tensors.values() for part in _parts(tensor) for name in part.rotated_by}
+    for tensor in schedule.tensors.values():
+        if tensor.buckets is not None:
+            loops |= {tensor.buckets[0]} & tensor_dependence(tensor, schedule).loops
     for op in all_ops(schedule):
         for field_name in ("root", "to", "sender", "distance"):
             loops |= variables(getattr(op, field_name, 0))
@@ -58,6 +61,12 @@ def _parts(tensor: Tensor) -> tuple[Part, Part]:
 FIRST, BETWEEN, LAST = 0, 1, 2
 """Position of a member in a broadcast chain."""
 IterationKind = tuple[int, ...]
+
+
+def folded_walks(schedule: Schedule, choices: Choices) -> "FoldedWalks":
+    """The folded walks of a schedule, computed once; only panel loops depend on the choices of collectives."""
+    has_panels = any(isinstance(entry.count, Panel) for role in schedule.roles for entry in repeats(role.program))
+    return schedule.cached(FoldedWalks, choices if has_panels else Choices())
 
 
 class FoldedWalks:

@@ -1,10 +1,12 @@
 """Layout checks: whether the shapes, regions, roots and peers of an op's tensors fit together on one rank."""
 
+from dataclasses import replace
+
 from quadrille.algorithms.analysis.traffic import traffic, written_coordinates
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.expressions import evaluate
-from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES
+from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES, WHOLE_BLOCKS
 from quadrille.algorithms.schedule.ops import (
     AllGather,
     AllReduce,
@@ -22,6 +24,7 @@ from quadrille.algorithms.schedule.ops import (
     ReduceScatter,
     Send,
     Shift,
+    is_host_op,
     reads,
     writes,
 )
@@ -72,15 +75,24 @@ def _check_kernel(op: Kernel, schedule: Schedule, coordinates: Coordinates) -> N
     for name, shape in zip(names, shapes, strict=True):
         block = schedule.tensors[name].block(coordinates)
         fits = (
-            _same_as(bindings, "=", block)
-            if shape == "="
-            else block.flat_range is None and _has(block, shape, bindings, op)
+            _is_whole(bindings, shape, block)
+            if shape in WHOLE_BLOCKS
+            else block.stored_range is None and _has(block, shape, bindings, op)
         )
         if not fits:
             raise InputError(
                 f"op {op.name!r}: {schedule.tensors[name]} does not fit the others of {op.function} "
                 f"({shape}) at {_where(coordinates)}"
             )
+
+
+def _is_whole(bindings: dict[str, object], shape: str, block: Block) -> bool:
+    """Whether a block is the block of the other operands, or its compressed vector."""
+    if shape == "=":
+        return _same_as(bindings, "=", block)
+    of_block = _same_as(bindings, "=", replace(block, kept_range=None))
+    compressed = block.kept_range is not None or not block.elements
+    return of_block and compressed and _same_as(bindings, "kept", block.kept_range)
 
 
 def _has(block: Block, shape: str, bindings: dict[str, object], op: Kernel) -> bool:
@@ -117,13 +129,18 @@ def _same_as(bindings: dict[str, object], word: str, value: object) -> bool:
 
 
 def _check_memory(op: Op, schedule: Schedule) -> None:
-    """Checks that a host copy joins the two memories, and that every other op stays on the device."""
+    """Checks that a host copy joins the two memories, and that every other op stays in one memory."""
     on_host = [name for name in (*reads(op), *writes(op)) if schedule.tensors[name].on_host]
     if isinstance(op, HostCopy):
         if len(on_host) != 1:
             raise InputError(
                 f"op {op.name!r}: one of {op.source!r} and {op.into!r} must be on the host, not {len(on_host)}"
             )
+        if op.to_host != (op.into in on_host):
+            raise InputError(f"op {op.name!r}: {op.into!r} is not where the copy goes, to the host or to the device")
+    elif is_host_op(op):
+        if len(on_host) < len((*reads(op), *writes(op))):
+            raise InputError(f"op {op.name!r}: runs on the host, and not all of its tensors are in host memory")
     elif on_host:
         raise InputError(f"op {op.name!r}: {on_host[0]!r} is on the host, where only a host copy reaches it")
 

@@ -16,7 +16,7 @@ from quadrille.algorithms.analysis.coordinate_classes import (
     uneven_cut_starts,
 )
 from quadrille.algorithms.analysis.coordinate_dependence import PerKind
-from quadrille.algorithms.analysis.folded_walk import FoldedWalks
+from quadrille.algorithms.analysis.folded_walk import FoldedWalks, folded_walks
 from quadrille.algorithms.analysis.traffic import traffic
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.collectives.flat_collectives import largest_power_of_two
@@ -57,7 +57,7 @@ def _equivalent_ranks(schedule: Schedule, choices: Choices) -> tuple[EquivalentR
     """The representatives, computed once for a schedule."""
     classes = coordinate_classes(schedule, choices)
     changes = PerKind(schedule, lambda op, coordinates: frozenset(_size_changes(op, schedule, coordinates, choices)))
-    walks = schedule.cached(FoldedWalks, choices)
+    walks = folded_walks(schedule, choices)
     while _split_by_pieces(schedule, classes, walks, changes):
         pass
     return tuple(_representatives(schedule, classes))
@@ -92,7 +92,12 @@ def _piece_boundaries(
             if _goes_in_pieces(instance.op, axis):
                 starts |= changes.of(instance.op, instance.coordinates)
         for tensor in schedule.tensors.values():
-            if axis in tensor.shards:
+            if axis == "data" and axis in tensor.shards and tensor.kept is not None:
+                from quadrille.algorithms.analysis.compressed_sizes import whole_compressed
+
+                size = whole_compressed(tensor).block(representative.coordinates).elements
+                starts |= uneven_cut_starts(size, length)
+            elif axis in tensor.shards:
                 before = tensor.shards[: tensor.shards.index(axis)]
                 rows, columns = tensor.block(representative.coordinates).rectangle_shape
                 for size in part_lengths(schedule, {rows * columns}, before):

@@ -123,6 +123,10 @@ def range_in(whole: Block, part: Block) -> tuple[int, int]:
     >>> range_in(Block((2, 6), (0, 3), (4, 9)), Block((2, 6), (0, 3), (7, 9)))
     (3, 5)
     """
+    if part.kept_range is not None and whole.kept_range is not None:
+        same_block = replace(part, kept_range=None) == replace(whole, kept_range=None)
+        before = whole.kept_range[0]
+        return (part.kept_range[0] - before, part.kept_range[1] - before) if same_block else (-1, -1)
     width = whole.columns[1] - whole.columns[0]
     if part.flat_range is not None and (part.rows, part.columns) == (whole.rows, whole.columns):
         before = 0 if whole.flat_range is None else whole.flat_range[0]

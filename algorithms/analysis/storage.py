@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quadrille.algorithms.analysis.coordinate_dependence import CoordinateKinds, Kind, PerKind, tensor_dependence
-from quadrille.algorithms.analysis.folded_walk import FoldedWalks
+from quadrille.algorithms.analysis.folded_walk import folded_walks
 from quadrille.algorithms.analysis.traffic import Traffic, op_amount, traffic
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.expressions import evaluate
@@ -38,7 +38,7 @@ from quadrille.algorithms.schedule.ops import (
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import ops
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
-from quadrille.algorithms.schedule.tensors import ITEM_BYTES
+from quadrille.algorithms.schedule.tensors import ITEM_BYTES, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,7 @@ class Storage:
     packed, unpacked : scratch, by lane, for the send and receive buffers of an all-to-all; a gradient bucket has a
         packed buffer only
     scratch_item_bytes : bytes of an element of the scratch buffers
+    on_host : tensors in host memory
     """
 
     tensors: dict[str, int]
@@ -65,14 +66,23 @@ class Storage:
     packed: dict[str, int]
     unpacked: dict[str, int]
     scratch_item_bytes: int
+    on_host: frozenset[str] = frozenset()
 
     @property
     def bytes(self) -> int:
-        """All buffers together [B]."""
-        tensor_bytes = sum(size * self.copies[name] * self.item_bytes[name] for name, size in self.tensors.items())
+        """All buffers on the device together [B]."""
+        tensor_bytes = sum(self._bytes_of(name) for name in self.tensors if name not in self.on_host)
         buffers_by_lane = (self.reductions, self.packed, self.unpacked)
         scratch = self.products + sum(size for buffer in buffers_by_lane for size in buffer.values())
         return tensor_bytes + scratch * self.scratch_item_bytes
+
+    @property
+    def host_bytes(self) -> int:
+        """All buffers in host memory together [B]."""
+        return sum(map(self._bytes_of, self.on_host))
+
+    def _bytes_of(self, name: str) -> int:
+        return self.tensors[name] * self.copies[name] * self.item_bytes[name]
 
 
 def storage(schedule: Schedule, coordinates: Coordinates, choices: Choices) -> Storage:
@@ -107,7 +117,7 @@ class _RankBuffers:
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule, self._choices = schedule, choices
-        self._walks = schedule.cached(FoldedWalks, choices)
+        self._walks = folded_walks(schedule, choices)
         self._scratch = PerKind(schedule, self._scratch_of)
         self._elsewhere = {*schedule.cached(views), *schedule.cached(gathered_in_place)}
         self._kinds = {
@@ -149,6 +159,7 @@ class _RankBuffers:
             packed,
             unpacked,
             scratch,
+            frozenset(name for name in own if schedule.tensors[name].on_host),
         )
 
     def _tensors(self, coordinates: Coordinates) -> list[str]:
@@ -159,7 +170,8 @@ class _RankBuffers:
             named = {name for op in ops(program) for name in (*writes(op), *reads(op))}
             touched = {schedule.tensors[name].band_of or name for name in named}
             touched |= {*schedule.inputs, *schedule.state, *schedule.outputs}
-            touched |= {owner for name in touched if (owner := schedule.tensors[name].shard_of) is not None}
+            for _ in range(2):  # a bucket of a shard
+                touched |= {owner for name in touched if (owner := _owner(schedule.tensors[name])) is not None}
             self._own[id(program)] = [
                 tensor for tensor in schedule.tensors if tensor in touched and tensor not in self._elsewhere
             ]
@@ -212,7 +224,8 @@ def view_sources(schedule: Schedule, written: tuple[Op, ...]) -> dict[str, str]:
     A view is declared as a shard, or it is written only by gathers, scatters or broadcasts of single-rank groups, in
     the programs of all roles.  Its source has at least the copies of the view.
     """
-    shards = {name: tensor.shard_of for name, tensor in schedule.tensors.items() if tensor.shard_of is not None}
+    owners = ((name, _owner(tensor)) for name, tensor in schedule.tensors.items())
+    shards = {name: holder for name, holder in owners if holder is not None}
     direct: dict[str, str] = {}
     not_views: set[str] = set()
     for op in written:
@@ -230,6 +243,11 @@ def view_sources(schedule: Schedule, written: tuple[Op, ...]) -> dict[str, str]:
         return owner(direct[name]) if name in direct else name
 
     return {name: owner(name) for name in direct}
+
+
+def _owner(tensor: Tensor) -> str | None:
+    """Returns the tensor whose buffer is declared to store this tensor."""
+    return tensor.shard_of or tensor.staged_in
 
 
 def is_gathered_in_place(schedule: Schedule, gather: AllGather) -> bool:

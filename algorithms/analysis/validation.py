@@ -67,8 +67,15 @@ def _check_shards(schedule: Schedule) -> None:
         cut = tensor.shards[: len(owner.shards)] == owner.shards and len(tensor.shards) > len(owner.shards)
         dtypes = {part.dtype or schedule.dtype for part in (tensor, owner)}
         same_layout = replace(
-            tensor, name=owner.name, sharded_over=owner.sharded_over, shard_of=None, dtype=owner.dtype
+            tensor,
+            name=owner.name,
+            sharded_over=owner.sharded_over,
+            shard_of=None,
+            dtype=owner.dtype,
+            value_of=owner.value_of,
         )
+        if tensor.buckets is not None and owner.buckets is None:
+            same_layout, cut = replace(same_layout, buckets=None), True
         if not cut or len(dtypes) > 1 or same_layout != replace(owner, shard_of=None):
             raise InputError(f"tensor {name!r} is a shard of {owner.name!r}, but {tensor} is no shard of {owner}")
 
@@ -148,13 +155,19 @@ def _end_iterations(program: Program, coordinates: Coordinates) -> Iterator[tupl
 
 
 class _TrackedNames:
-    """The names under which a tensor is tracked: the names of its bands if it has bands, otherwise its own."""
+    """The names under which a tensor is tracked: those of its bands if it has bands, that of the whole tensor for a
+    bucket in its buffer, otherwise its own.
+    """
 
     def __init__(self, schedule: Schedule) -> None:
         self._bands = bands_of(schedule.tensors)
+        self._wholes = {
+            name: tensor.shard_of for name, tensor in schedule.tensors.items() if tensor.buckets and tensor.shard_of
+        }
 
     def names_of(self, name: str) -> tuple[str, ...]:
-        return self._bands.get(name, (name,))
+        whole = self._wholes.get(name, name)
+        return self._bands.get(whole, (whole,))
 
 
 class _Pending:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from quadrille.algorithms.analysis.coordinate_dependence import PerKind
-from quadrille.algorithms.analysis.folded_walk import FoldedWalks
+from quadrille.algorithms.analysis.folded_walk import folded_walks
 from quadrille.algorithms.analysis.rank_symmetry import EquivalentRanks, equivalent_ranks
 from quadrille.algorithms.analysis.storage import storages
 from quadrille.algorithms.analysis.traffic import OpAmount, op_amount
@@ -134,7 +134,7 @@ class _OpCounts:
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule, self._choices = schedule, choices
-        self.walks = schedule.cached(FoldedWalks, choices)
+        self.walks = folded_walks(schedule, choices)
         self.amounts = PerKind(schedule, self._amount)
         self.flops = PerKind(schedule, lambda op, coordinates: _product_flops(op, schedule, coordinates))
 

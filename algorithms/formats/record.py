@@ -8,6 +8,7 @@ prediction that are used most, the most used first; `critical_path` adds up to
 `seconds`.
 """
 
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import Annotated, Literal
@@ -52,9 +53,9 @@ Cause = Literal["compute", "transfer", "latency", "waiting", "other"]
 PathPart = Literal["compute", "latency", "bandwidth", "contention", "waiting", "other"]
 """Parts of an op's time: `bandwidth` is the time of its transfers alone, `contention` the time that sharing adds."""
 Shards = Literal["exact", "even"]
-Granularity = Literal["exact", "collective"]
+Granularity = Literal["exact", "collective", "passes"]
 AskedGranularity = Literal["auto", Granularity]
-"""The accepted granularities: `exact`, `collective`, or `auto`, which takes the exact one if it is quick."""
+"""The accepted granularities; `auto` takes the exact simulation if it is quick, then collectives, then passes."""
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -81,6 +82,10 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     recompute : activation recomputation
     gradient_bytes : bytes of an accumulated gradient element, in a 16-bit dtype
     dropout : share of attention weights and hidden states that dropout sets to zero; absent without dropout
+    offload : optimizer state in host memory, as `--offload` takes it; absent if the state is on the device
+    sparsity : share of the weights of linear layers that are pruned; absent without pruning
+    prune : weights that pruning keeps
+    sparse_states : whether gradients and optimizer states of pruned weights are compressed
     steps : training steps of one run
     clip : largest norm of all gradients together; 0 for none
     keep_first : layers of a stage that keep their gathered weights
@@ -106,6 +111,10 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     recompute: Literal["none", "selective", "full"] | UnsetType = UNSET
     gradient_bytes: Size | UnsetType = UNSET
     dropout: Annotated[float, Meta(ge=0, lt=1)] | UnsetType = UNSET
+    offload: str | UnsetType = UNSET
+    sparsity: Annotated[float, Meta(ge=0, lt=1)] | UnsetType = UNSET
+    prune: Literal["magnitude", "random"] | UnsetType = UNSET
+    sparse_states: bool | UnsetType = UNSET
     steps: Size | UnsetType = UNSET
     clip: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
     keep_first: Count | UnsetType = UNSET
@@ -129,6 +138,19 @@ class MachineName(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     routing: str = "shortest"
     faults: Faults | None = None
     placement: str = "packed"
+
+
+HOST_MEMORY_KIND = "optimizer on host"
+"""Kind of memory that is not on the device."""
+
+
+def device_bytes(bytes_by_kind: Mapping[str, int]) -> int:
+    """Memory of a rank on its device, from its memory by kind [B].
+
+    >>> device_bytes({"parameters": 2, "gradients": 4, HOST_MEMORY_KIND: 12})
+    6
+    """
+    return sum(size for kind, size in bytes_by_kind.items() if kind != HOST_MEMORY_KIND)
 
 
 class OpRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -284,7 +306,8 @@ class PathSegment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 class Simulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The method of a prediction; only `shards` and `granularity` may change the predicted time.
 
-    At collective granularity every transfer keeps one rate, and the exact makespan lies between two bounds.
+    At collective granularity every transfer keeps one rate, and the exact makespan lies between two bounds.  At the
+    granularity of passes, passes of a pipeline take the time of a single pass.
 
     Parameters
     ----------
@@ -295,7 +318,7 @@ class Simulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     iterations_skipped : loop iterations that repeat earlier ones and were skipped
     shards : `even` where every shard has the mean size
     shards_bound : largest relative change of the makespan that even shards can cause
-    granularity : `exact`, or `collective` for a bounded prediction
+    granularity : `exact`, `collective` for a bounded prediction, or `passes` for a walk through passes of a pipeline
     bound_low_seconds, bound_high_seconds : lower and upper bound of the exact makespan
     bound_proven : whether the bounds are proven, or only expected to hold
     approximation : what was simplified and what the bounds say, in words

@@ -8,6 +8,7 @@ The table `SIGNATURES` covers all local functions except matrix products.  A sha
     m 1            one column; a number is a length
     - h            any rows
     =              the same block as every other `=` of the function: it works elementwise, also on flattened shards
+    kept           the compressed vector of the kept elements of the block `=`
 
 So `"swiglu": into=("m n",), sources=("m 2n",)` says that SwiGLU reads a block of 2n columns and writes n columns of the
 same rows.
@@ -64,6 +65,11 @@ Function = Literal[
     "square_sum",
     "clip",
     "adam",
+    "compress",
+    "compress_add",
+    "expand",
+    "mask",
+    "square_sum_kept",
 ]
 
 Summed = Literal["rows", "columns", "both"]
@@ -142,7 +148,14 @@ SIGNATURES: dict[Function, KernelSignature] = {
     "square_sum": KernelSignature(into=("1 1",), sources=("=",), sums=(("both", 0),), flops=2),
     "clip": KernelSignature(updates=("=",), sources=("1 1",)),
     "adam": KernelSignature(updates=("=", "=", "="), sources=("=",), flops=16),
+    "compress": KernelSignature(into=("kept",), sources=("kept", "="), linear=True),
+    "compress_add": KernelSignature(updates=("kept",), sources=("kept", "="), linear=True),
+    "expand": KernelSignature(into=("=",), sources=("kept", "kept"), linear=True),
+    "mask": KernelSignature(into=("=",), sources=("kept", "="), linear=True),
+    "square_sum_kept": KernelSignature(into=("1 1",), sources=("kept", "="), sums=(("both", 1),), flops=2),
 }
+WHOLE_BLOCKS = ("=", "kept")
+"""Shapes of tensors that a function takes as flat arrays."""
 
 
 def row_bands(function: Function) -> tuple[BandContent, ...]:
@@ -157,6 +170,8 @@ def row_bands(function: Function) -> tuple[BandContent, ...]:
     """
     signature = SIGNATURES[function]
     texts = (*signature.into, *signature.updates, *signature.sources)
+    if "kept" in texts:
+        return ()
     shapes = [("=", "=") if text == "=" else tuple(text.split()) for text in texts]
     if any(rows == "-" or columns == "m" for rows, columns in shapes):
         return ()

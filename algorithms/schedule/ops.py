@@ -8,7 +8,7 @@ names of ops whose latest instances must have ended.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from quadrille.algorithms.schedule.expressions import IntExpression
 from quadrille.algorithms.schedule.grid import Axis
@@ -26,8 +26,10 @@ Calls = Literal["regular", "vector"]
 (MPI_Allgatherv).
 """
 VECTOR_CALL_KINDS: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter")
+TO_HOST, TO_DEVICE, HOST = "to-host", "to-device", "host"
+"""Lanes of host copies, and of work on the cores of the host."""
 ROOTED: tuple[CollectiveKind, ...] = ("broadcast", "reduce")
-Kind = Literal["gemm", "pointwise", "kernel", "host_copy", "send", "receive", "shift"] | CollectiveKind
+Kind = Literal["gemm", "pointwise", "kernel", "host_copy", "host_kernel", "send", "receive", "shift"] | CollectiveKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +49,8 @@ class Gemm:
 class Pointwise:
     """into = function(sources), elementwise; bound by memory bandwidth.
 
-    `iteration_offset` selects the copy of `into` that belongs to that many iterations later.
+    `iteration_offset` selects the copy of `into` that belongs to that many iterations later.  `on_host` says that the
+    cores of the host do it, on tensors in host memory.
     """
 
     name: str
@@ -56,6 +59,7 @@ class Pointwise:
     sources: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     iteration_offset: int = 0
+    on_host: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +67,8 @@ class Kernel:
     """A local function of a layer other than a product; `kernel_signatures.py` lists the functions.
 
     `into` is written from `sources`; `updates` are read and written in place.  `scalars` are numbers by name. `counter`
-    is the loop whose index is passed to the function.
+    is the loop whose index is passed to the function.  `on_host` says that the cores of the host run it, on tensors in
+    host memory.
     """
 
     name: str
@@ -74,15 +79,20 @@ class Kernel:
     scalars: tuple[tuple[str, float], ...] = ()
     counter: str | None = None
     after: tuple[str, ...] = ()
+    on_host: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCopy:
-    """into = source, from device to host or back; exactly one of the two tensors is `on_host`."""
+    """into = source, from device to host or back; exactly one of the two tensors is `on_host`.
+
+    Only data flow orders a host copy: it runs on a lane of its direction, while the device computes.
+    """
 
     name: str
     source: str
     into: str
+    to_host: bool = False
     after: tuple[str, ...] = ()
 
 
@@ -229,7 +239,9 @@ OTHER_KINDS: dict[type[Compute | PointToPoint], Kind] = {
 
 def kind(op: Op) -> Kind:
     """Returns the kind of an op, as records and reports name it."""
-    return collective_kind(op) if isinstance(op, Collective) else OTHER_KINDS[type(op)]
+    if isinstance(op, Collective):
+        return collective_kind(op)
+    return "host_kernel" if is_host_op(op) and not isinstance(op, HostCopy) else OTHER_KINDS[type(op)]
 
 
 def collective_kind(op: Collective) -> CollectiveKind:
@@ -272,10 +284,21 @@ def writes(op: Op) -> tuple[str, ...]:
 
 
 def lane(op: Op) -> str:
-    """Returns the lane of the op: `compute`, an axis (`z`, `z:1` for its second lane), or that of posted receives."""
+    """Returns the lane of the op: `compute`, that of a direction of host copies or of the host's cores, an axis (`z`,
+    `z:1` for its second lane), or that of posted receives.
+    """
+    if isinstance(op, HostCopy):
+        return TO_HOST if op.to_host else TO_DEVICE
+    if is_host_op(op):
+        return HOST
     if not isinstance(op, Communication):
         return "compute"
     return f"{message_lane(op)} posted" if isinstance(op, Receive) and op.posted else message_lane(op)
+
+
+def is_host_op(op: Op) -> TypeGuard[Compute]:
+    """Whether an op is a host copy, or work on the cores of the host; only data flow orders it."""
+    return isinstance(op, HostCopy) or (isinstance(op, Kernel | Pointwise) and op.on_host)
 
 
 def message_lane(op: Communication) -> str:

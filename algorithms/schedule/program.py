@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeGuard
 
 from quadrille.algorithms.schedule.expressions import IntExpression, evaluate
-from quadrille.algorithms.schedule.ops import Communication, Op, Receive
+from quadrille.algorithms.schedule.ops import Communication, Op, Receive, is_host_op
 from quadrille.algorithms.schedule.parts import Coordinates, Panel
 
 PassKind = Literal["F", "B", "W"]
@@ -121,7 +121,7 @@ def in_sequence(program: Program) -> Program:
     """Returns the program with each op ordered after the op before it, across loop iterations too.
 
     This is a schedule without overlap.  An overlap pass removes such edges.  Nothing is ordered after an op that is
-    concurrent from the start, such as a pipeline send.
+    concurrent from the start, such as a pipeline send or a host copy.
     """
     return _chain(program, ())[0]
 
@@ -130,16 +130,21 @@ def _chain(program: Program, before: tuple[str, ...]) -> tuple[Program, tuple[st
     chained: list[Op | Repeat] = []
     for entry in program:
         if isinstance(entry, Repeat):
-            last = tuple(op.name for op in ops(entry.body) if not is_concurrent(op))[-1:]
+            last = tuple(op.name for op in ops(entry.body) if not _is_unordered(op))[-1:]
             body, _ = _chain(entry.body, tuple(dict.fromkeys(before + last)))
             chained.append(replace(entry, body=body))
             before = tuple(dict.fromkeys(before + last))
-        elif isinstance(entry, Receive) and entry.posted:
+        elif is_host_op(entry) or (isinstance(entry, Receive) and entry.posted):
             chained.append(entry)
         else:
             chained.append(replace(entry, after=tuple(dict.fromkeys(entry.after + before))))
             before = before if is_concurrent(entry) else (entry.name,)
     return tuple(chained), before
+
+
+def _is_unordered(op: Op) -> bool:
+    """Whether no later op is ordered after an op unless it uses the op's tensors."""
+    return is_host_op(op) or is_concurrent(op)
 
 
 def is_concurrent(op: Op) -> TypeGuard[Communication]:

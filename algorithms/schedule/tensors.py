@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from quadrille.algorithms.schedule.expressions import IntExpression, evaluate, variables
 from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.schedule.parts import Coordinates, Part, cut
+
+if TYPE_CHECKING:
+    from quadrille.algorithms.schedule.kept_elements import Kept
 
 DType = Literal["float64", "float32", "float16", "bfloat16"]
 ElementType = DType | Literal["int32", "uint8"]
@@ -22,11 +25,13 @@ class Block:
     ----------
     rows, columns : (start, stop) in the whole matrix
     flat_range : (start, stop) in the flattened rectangle, C order
+    kept_range : (start, stop) in the compressed vector of the kept elements of a pruned matrix (`kept_elements.py`)
     """
 
     rows: tuple[int, int]
     columns: tuple[int, int]
     flat_range: tuple[int, int] | None = None
+    kept_range: tuple[int, int] | None = None
 
     @property
     def rectangle_shape(self) -> tuple[int, int]:
@@ -36,13 +41,20 @@ class Block:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the stored array: two-dimensional, or flat for a shard."""
-        return self.rectangle_shape if self.flat_range is None else (self.flat_range[1] - self.flat_range[0],)
+        stored = self.stored_range
+        return self.rectangle_shape if stored is None else (stored[1] - stored[0],)
+
+    @property
+    def stored_range(self) -> tuple[int, int] | None:
+        """(start, stop) of a block that is stored flat, in the compressed vector or in the flattened rectangle."""
+        return self.flat_range if self.kept_range is None else self.kept_range
 
     @property
     def elements(self) -> int:
         """Number of elements."""
-        if self.flat_range is not None:
-            return self.flat_range[1] - self.flat_range[0]
+        stored = self.stored_range
+        if stored is not None:
+            return stored[1] - stored[0]
         rows, columns = self.rectangle_shape
         return rows * columns
 
@@ -71,6 +83,15 @@ def _copy_index(copies: Copies, coordinates: Coordinates, ahead: int) -> int:
     return _copy_count(((loop, index), *rest), coordinates) + _copy_index(rest, coordinates, ahead)
 
 
+def _shard(size: int, axes: tuple[Axis, ...], coordinates: Coordinates) -> tuple[int, int]:
+    """Start and stop of a rank's part of a range that axes cut, outermost first."""
+    start, stop = 0, size
+    for axis in axes:
+        first, last = cut(stop - start, coordinates.grid.length(axis), coordinates.along[axis])
+        start, stop = start + first, start + last
+    return start, stop
+
+
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """A matrix and its distribution: axes that cut its dimensions, axes that shard its block, axes that replicate it.
@@ -85,9 +106,13 @@ class Tensor:
     first_indices : (loop, index) where a loop of `copies` does not start at 0 (layers of a pipeline stage)
     stages : pipeline coordinates whose ranks hold the tensor
     dtype : element type, if it differs from the schedule's
-    on_host : whether the tensor is in host memory, where only a HostCopy reaches it
+    on_host : whether the tensor is in host memory, where a HostCopy and work on the host reach it
     band_of : tensor of which this is a band of rows, in the same buffer
     shard_of : tensor whose buffer stores this tensor, which is a shard of that tensor's block
+    buckets : (loop, count): each iteration of the loop uses one of `count` contiguous parts of the flattened block
+    staged_in : tensor whose buffer stores this tensor, from its start
+    value_of : tensor of the state whose initial values this tensor has, rounded to its own dtype
+    kept : the tensor holds only the kept elements of a pruned matrix, as a compressed vector
 
     >>> str(Tensor("B", Part("k", ("y",)), Part("n", ("x",)), sharded_over="z"))
     'B (k/y × n/x) sharded over z'
@@ -105,6 +130,10 @@ class Tensor:
     stages: tuple[int, ...] | None = None
     band_of: str | None = None
     shard_of: str | None = None
+    buckets: tuple[str, int] | None = None
+    staged_in: str | None = None
+    value_of: str | None = None
+    kept: "Kept | None" = None
 
     @property
     def shards(self) -> tuple[Axis, ...]:
@@ -139,13 +168,28 @@ class Tensor:
         if self.stages is not None and coordinates.along["pipeline"] not in self.stages:
             return NOTHING
         whole = Block(self.rows.bounds(coordinates), self.columns.bounds(coordinates))
-        if not self.shards:
+        if self.kept is not None:
+            return self._compressed(whole, self.kept, coordinates)
+        if not self.shards and self.buckets is None:
             return whole
-        start, stop = 0, whole.elements
-        for axis in self.shards:
-            first, last = cut(stop - start, coordinates.grid.length(axis), coordinates.along[axis])
+        start, stop = _shard(whole.elements, self.shards, coordinates)
+        if self.buckets is not None:
+            loop, count = self.buckets
+            first, last = cut(stop - start, count, coordinates.indices.get(loop, 0) % count)
             start, stop = start + first, start + last
         return Block(whole.rows, whole.columns, (start, stop))
+
+    def _compressed(self, whole: Block, kept: "Kept", coordinates: Coordinates) -> Block:
+        """The compressed block: data cuts the compressed vector, and other axes cut the flattened rectangle."""
+        axes = tuple(axis for axis in self.shards if axis != "data")
+        flat_range = _shard(whole.elements, axes, coordinates) if axes else None
+        shape = (
+            coordinates.sizes[self.rows.dimension] * self.rows.unit,
+            coordinates.sizes[self.columns.dimension] * self.columns.unit,
+        )
+        size = kept.capacity(whole.rows, whole.columns, flat_range, shape)
+        over_data = tuple(axis for axis in self.shards if axis == "data")
+        return Block(whole.rows, whole.columns, flat_range, _shard(size, over_data, coordinates))
 
     def copy_count(self, coordinates: Coordinates) -> int:
         """Number of copies on a rank; the count of an inner loop may depend on the index of an outer loop."""
@@ -176,11 +220,16 @@ class Tensor:
         yield from coordinates_of_copies
 
     def copy_name(self, coordinates: Coordinates) -> str:
-        """Name of the tensor with the loop indices that identify the copy, as files and random generators use it."""
+        """Name of the tensor with the loop indices that identify the copy, as files and random generators use it.
+
+        The buckets of a tensor are parts of one matrix, so they have one name.
+        """
         begins = dict(self.first_indices)
         named_by_first_index = frozenset[str]().union(*(variables(begin) for begin in begins.values()))
-        name = self.name
+        name = self.value_of or self.name
         for loop, count in self.copies:
+            if self.buckets is not None and loop == self.buckets[0]:
+                continue
             index = coordinates.indices.get(loop, 0)
             if loop not in named_by_first_index:  # otherwise the index of the other loop is in the name already
                 name += f" {loop} {index if loop in begins else index % evaluate(count, coordinates)}"
@@ -195,7 +244,10 @@ class Tensor:
 
     def __str__(self) -> str:
         text = f"{self.name} ({self.rows} × {self.columns})"
+        text += f" compressed at sparsity {self.kept.sparsity:g}" if self.kept else ""
         text += f" sharded over {', '.join(self.shards)}" if self.shards else ""
+        text += f" in {self.buckets[1]} buckets" if self.buckets else ""
+        text += " on the host" if self.on_host else ""
         text += f" on {self.held_at[0]}={self.held_at[1]}" if self.held_at else ""
         text += f" on stages {', '.join(map(str, self.stages))}" if self.stages is not None else ""
         counts = [str(count) for _, count in self.copies if count != 1]

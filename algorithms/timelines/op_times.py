@@ -12,15 +12,18 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.timelines.spans import COMPUTE, Span
 
+HOST_KINDS = ("host_copy", "host_kernel")
+"""Kinds of ops that copy between device and host, or run on the host."""
+
 
 def exposed_seconds(spans: Sequence[Span]) -> list[float]:
     """Returns, for each span of one rank, its seconds while the compute lane is idle; spans of the compute lane have
-    none.
+    none, except work for the host, during which the device computes nothing.
 
     If several spans run at once, the time counts for the one that arrived first.  Waiting is counted separately.
     """
     idle = _idle_clock([span for span in spans if span.lane == COMPUTE])
-    exposed = [0.0] * len(spans)
+    exposed = [span.seconds if span.lane == COMPUTE and span.kind in HOST_KINDS else 0.0 for span in spans]
     covered = float("-inf")
     moving = [index for index, span in enumerate(spans) if span.lane != COMPUTE and span.seconds > 0]
     for index in sorted(moving, key=lambda index: (_arrived(spans[index]), index)):

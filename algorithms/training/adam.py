@@ -16,6 +16,8 @@ from quadrille.algorithms.schedule.tensors import DType, Tensor
 from quadrille.algorithms.training.layers import Parameter
 from quadrille.algorithms.training.scheme import ONE
 
+Update = Callable[[Parameter], Sequence[Op | Repeat]]
+"""Function that returns ops of a parameter."""
 STEP = "step"
 NORM, SQUARE = "norm", "square"
 DEFAULT_RATE, DEFAULT_WIDTH = 1e-3, 128
@@ -62,10 +64,19 @@ def moment_names(parameter: str) -> tuple[str, str]:
     return f"mean of {parameter}", f"square of {parameter}"
 
 
+def is_moment(name: str) -> bool:
+    """Whether a tensor is a moment of a parameter.
+
+    >>> [is_moment(name) for name in ("L1 W", *moment_names("L1 W"))]
+    [False, True, True]
+    """
+    return name.startswith(("mean of ", "square of "))
+
+
 def moments(parameter: Parameter) -> tuple[Tensor, Tensor]:
     """The moments, distributed like the parameter."""
     first, second = moment_names(parameter.name)
-    tensor = replace(parameter.tensor, shard_of=None)
+    tensor = replace(parameter.stored, shard_of=None)
     return replace(tensor, name=first), replace(tensor, name=second)
 
 
@@ -81,9 +92,9 @@ def optimizer_tensors(parameters: Sequence[Parameter], adam: Adam, statistics: D
 
 
 def zero_moments(parameters: Sequence[Parameter]) -> Program:
-    """Ops that zero the moments before the first step."""
+    """Ops that zero the moments before the first step; moments in host memory are part of the state instead."""
     return for_each_parameter(
-        parameters,
+        [parameter for parameter in parameters if not parameter.buckets],
         lambda parameter: [
             Pointwise(name=f"zero {tensor.name}", function="zero", into=tensor.name) for tensor in moments(parameter)
         ],
@@ -97,6 +108,7 @@ def optimizer_step(
     exchange: Program = (),
     counted: Sequence[Parameter] | None = None,
     across: Program = (),
+    update: Update | None = None,
 ) -> Program:
     """Gradient reductions, clipping if requested, and the update of every parameter.
 
@@ -105,21 +117,23 @@ def optimizer_step(
     exchange : ops between reductions and clipping: the shared table's gradient, between the ends of a pipeline
     counted : parameters whose gradients this rank counts in the norm, where another stage counts some
     across : ops that reduce the squared norm over all stages
+    update : ops that update a parameter; by default its one Adam kernel
     """
     sums = _in_loops(parameters, _sums)
     clipping: Program = ()
     if adam.clip:
         norm = _norm(parameters if counted is None else counted)
         clipping = (*norm, *across, *for_each_parameter(parameters, lambda parameter: [_clip(parameter, adam)]))
-    return (*sums, *exchange, *clipping, *for_each_parameter(parameters, lambda parameter: [_update(parameter, adam)]))
+    updates = for_each_parameter(parameters, update or (lambda parameter: [update_parameter(parameter, adam)]))
+    return (*sums, *exchange, *clipping, *updates)
 
 
-def for_each_parameter(parameters: Sequence[Parameter], work: Callable[[Parameter], list[Op]]) -> Program:
+def for_each_parameter(parameters: Sequence[Parameter], work: Update) -> Program:
     """The work of every parameter, once for each of its copies."""
     return _in_loops(parameters, lambda group: [op for parameter in group for op in work(parameter)])
 
 
-def _in_loops(parameters: Sequence[Parameter], work: Callable[[Sequence[Parameter]], list[Op]]) -> Program:
+def _in_loops(parameters: Sequence[Parameter], work: Callable[[Sequence[Parameter]], Sequence[Op | Repeat]]) -> Program:
     """The work of parameters with equal copies, once for each copy."""
     program: list[Op | Repeat] = []
     loops = dict.fromkeys((parameter.tensor.copies, parameter.tensor.first_indices) for parameter in parameters)
@@ -139,6 +153,8 @@ def _in_loops(parameters: Sequence[Parameter], work: Callable[[Sequence[Paramete
 def _sums(parameters: Sequence[Parameter]) -> list[Op]:
     """Gradient reductions; vectors reduced over the same axes share a bucket, since alone they only cost latency.
 
+    Reductions of parameters that are updated in buckets begin together: an update waits for its own gradient only.
+
     Source: Li et al., "PyTorch distributed: experiences on accelerating data parallel training", VLDB 2020, 3.2.1.
     """
     buckets: dict[tuple[object, ...], list[Parameter]] = {}
@@ -146,13 +162,15 @@ def _sums(parameters: Sequence[Parameter]) -> list[Op]:
         vector = ONE.dimension in (parameter.tensor.rows.dimension, parameter.tensor.columns.dimension)
         key = (parameter.summed_over, parameter.gradient_dtype, parameter.tensor.dtype, parameter.tensor.stages)
         buckets.setdefault(key if vector else (parameter.name,), []).append(parameter)
-    return [_sum(bucket, axis) for bucket in buckets.values() for axis in bucket[0].summed_over]
+    concurrent = any(parameter.buckets for parameter in parameters)
+    return [_sum(bucket, axis, concurrent=concurrent) for bucket in buckets.values() for axis in bucket[0].summed_over]
 
 
-def _sum(bucket: Sequence[Parameter], axis: Axis) -> AllReduce:
+def _sum(bucket: Sequence[Parameter], axis: Axis, *, concurrent: bool) -> AllReduce:
     first, *more = [parameter.gradient for parameter in bucket]
     others = f" and {len(more)} more" if more else ""
-    return AllReduce(name=f"sum {first}{others} over {axis}", axis=axis, buffer=first, more=tuple(more))
+    name, buffers = f"sum {first}{others} over {axis}", tuple(more)
+    return AllReduce(name=name, axis=axis, buffer=first, more=buffers, concurrent=concurrent)
 
 
 def _cuts(parameters: Sequence[Parameter]) -> list[tuple[Axis, ...]]:
@@ -187,9 +205,7 @@ def _norm(parameters: Sequence[Parameter]) -> Program:
 
 def _square(parameter: Parameter) -> list[Op]:
     return [
-        Kernel(
-            name=f"square {parameter.gradient}", function="square_sum", into=(SQUARE,), sources=(parameter.gradient,)
-        ),
+        _square_sum(parameter),
         Kernel(
             name=f"count {parameter.gradient}",
             function="add_to",
@@ -199,13 +215,26 @@ def _square(parameter: Parameter) -> list[Op]:
     ]
 
 
+def _square_sum(parameter: Parameter) -> Kernel:
+    """The sum of squares of a gradient.
+
+    The kept elements of a pruned dense gradient are added like a compressed gradient, unless ranks along data share it.
+    """
+    name, tensor = f"square {parameter.gradient}", parameter.tensor
+    if parameter.pruned is not None and tensor.kept is None and "data" not in tensor.shards:
+        sources = (parameter.index, parameter.gradient)
+        return Kernel(name=name, function="square_sum_kept", into=(SQUARE,), sources=sources)
+    return Kernel(name=name, function="square_sum", into=(SQUARE,), sources=(parameter.gradient,))
+
+
 def _clip(parameter: Parameter, adam: Adam) -> Kernel:
     scalars = (("limit", adam.clip),)
     name = f"clip {parameter.gradient}"
     return Kernel(name=name, function="clip", updates=(parameter.gradient,), sources=(NORM,), scalars=scalars)
 
 
-def _update(parameter: Parameter, adam: Adam) -> Kernel:
+def update_parameter(parameter: Parameter, adam: Adam) -> Kernel:
+    """The kernel that updates a parameter and its moments."""
     first, second = moments(parameter)
     return Kernel(
         name=f"update {parameter.name}",

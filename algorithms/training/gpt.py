@@ -20,19 +20,22 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.schedule.schedule import Schedule, declare
-from quadrille.algorithms.schedule.tensors import Copies, DType, Tensor
+from quadrille.algorithms.schedule.tensors import DType, Tensor
 from quadrille.algorithms.training.adam import STEP, Adam, optimizer_tensors
 from quadrille.algorithms.training.architecture import PLAIN, Architecture, check_sizes
 from quadrille.algorithms.training.dropout import MASK, Dropout
 from quadrille.algorithms.training.gpt_step import GptStep, ModelLayers
 from quadrille.algorithms.training.layers import LOSS, Layer
-from quadrille.algorithms.training.microbatches import MICROBATCH, Microbatches, microbatches
+from quadrille.algorithms.training.microbatches import Microbatches, microbatches
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.normalisation import Norm, normalisation
+from quadrille.algorithms.training.offload import Buckets, Offload
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.precision import Precision, in_dtype_of_statistics
 from quadrille.algorithms.training.recompute import Attention, Recompute, find_attention, find_recompute
 from quadrille.algorithms.training.scheme import ONE, Scheme
+from quadrille.algorithms.training.sparsity import PruneMethod, Pruning, index_names, pruned_layer
+from quadrille.algorithms.training.step_programs import bucket_tensors, initial_state
 from quadrille.algorithms.training.transformer import LAYER, LayerShape, transformer_layer
 from quadrille.algorithms.training.vocabulary import TARGETS, TOKENS
 from quadrille.algorithms.training.zero import ParameterSharding, parameter_sharding, refuse_sharded_weights
@@ -61,12 +64,16 @@ class Gpt:
     stages : layers of each pipeline stage; empty for as even as possible
     zero : ZeRO stage 0 to 3 over data (`zero.py`)
     gradient_bytes : bytes of an accumulated gradient element in 16-bit dtypes
+    offload : optimizer state in host memory (`offload.py`); None for state on the device
     attention : fused attention, or unfused attention, which writes its weights to memory (`recompute.py`)
     recompute : activation recomputation (`recompute.py`)
     inner : MLP width; 0 for four times hidden
     architecture : differences from the plain GPT
     dropout : share of the elements that dropout sets to zero (`dropout.py`)
     attention_dropout : share of the attention weights, if it differs
+    sparsity : share of the elements of the layers' weight matrices that are pruned (`sparsity.py`)
+    prune : which elements are kept
+    sparse_states : whether gradients and optimizer states of pruned matrices are compressed
     """
 
     layers: int
@@ -86,12 +93,16 @@ class Gpt:
     stages: tuple[int, ...] = ()
     zero: int = 0
     gradient_bytes: int = 4
+    offload: Offload | None = None
     attention: Attention = "fused"
     recompute: Recompute = "none"
     inner: int = 0
     architecture: Architecture = PLAIN
     dropout: float = 0.0
     attention_dropout: float | None = None
+    sparsity: float = 0.0
+    prune: PruneMethod = "magnitude"
+    sparse_states: bool = False
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "sequence", "vocabulary", "batch", "steps"):
@@ -108,7 +119,7 @@ class Gpt:
             raise InputError(f"dtype {self.dtype!r}: accepted are {', '.join(get_args(DType))}")
         find_attention(self.attention)
         find_recompute(self.recompute)
-        ParameterSharding(self.zero, self.precision)
+        ParameterSharding(self.zero, self.precision, pruning=self.pruning)
         self.dropout_of(self.batch)
 
     def dropout_of(self, rows: int) -> Dropout:
@@ -119,6 +130,15 @@ class Gpt:
     @property
     def precision(self) -> Precision:
         return Precision(self.dtype, self.gradient_bytes)
+
+    @property
+    def pruning(self) -> Pruning:
+        return Pruning(self.sparsity, self.prune, self.sparse_states)
+
+    @property
+    def kept_share(self) -> float:
+        """Share of the elements of pruned gradients that sums over data send."""
+        return self.pruning.kept_share
 
     @property
     def head(self) -> int:
@@ -192,30 +212,34 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
     parts = microbatches(problem.batch, problem.micro_batch, grid)
     check_gpt(problem, grid, scheme, parts.rows)
     stages = pipeline_stages(problem, grid)
-    plan = parameter_sharding(grid, problem.zero, problem.precision, parts.count, problem.gathered)
+    buckets = None if problem.offload is None else Buckets(problem.offload, grid, problem.sizes)
+    plan = parameter_sharding(
+        grid, problem.zero, problem.precision, parts.count, problem.gathered, buckets, problem.pruning
+    )
     layers = _model_layers(problem, scheme, stages, problem.dropout_of(parts.rows))
     step = GptStep(layers, stages, plan, problem.steps, problem.adam)
     statistics = problem.precision.statistics
     tensors = [
         *(tensor for layer in step.layers for tensor in layer.tensors),
-        *(parameter.tensor for parameter in step.parameters),
+        *(parameter.stored for parameter in step.parameters),
         *optimizer_tensors(step.parameters, problem.adam, statistics),
         *step.tensors(),
         *stages.tensors,
         *_stream(problem, scheme, stages),
         *_inputs(problem, scheme, stages, parts),
     ]
+    tensors += bucket_tensors(step.parameters, plan, tensors)
     outputs = (LOSS, *(name for parameter in step.parameters for name in (parameter.name, parameter.gradient)))
     return Schedule(
         f"gpt {scheme.name}",
-        problem.sizes | {"batch": parts.rows},
+        problem.sizes | {"batch": parts.rows} | (buckets.sizes_of(step.parameters) if buckets else {}),
         grid,
         problem.dtype,
         declare(*(in_dtype_of_statistics(parameter, statistics) for parameter in step.with_copies(tensors))),
-        (TOKENS, TARGETS),
+        (TOKENS, TARGETS, *index_names(step.parameters)),
         outputs,
         step.roles(),
-        state=tuple(parameter.name for parameter in step.parameters),
+        state=initial_state(step.parameters, plan),
     )
 
 
@@ -247,7 +271,7 @@ def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages, dropout: Dropout
     whole = Tensor(LOSS, ONE, ONE, copies=((STEP, problem.steps),), stages=stages.at(-1))
     return ModelLayers(
         _dropped_embedding(scheme.embedding(rows, "X", "dX", architecture), scheme, rows, dropout),
-        transformer_layer(shape, rows, scheme),
+        pruned_layer(transformer_layer(shape, rows, scheme), problem.pruning),
         last,
         replace(loss, tensors=(*loss.tensors, whole)),
     )
@@ -270,10 +294,9 @@ def _dropped_embedding(embedding: Layer, scheme: Scheme, rows: Part, dropout: Dr
 def _stream(problem: Gpt, scheme: Scheme, stages: Stages) -> list[Tensor]:
     """The activation that passes through all layers, and its gradient, in two copies if one may still be in flight."""
     rows, hidden = Part("batch", unit=problem.sequence), Part("hidden")
-    both: Copies = ((MICROBATCH, 2),) if stages.count > 1 else ()
     return [
         stages.tensor(scheme.stream.tensor("X", rows, hidden, ((LAYER, problem.layers + 1),)), "batch"),
-        replace(scheme.stream.tensor("dX", rows, hidden), copies=both),
+        replace(scheme.stream.tensor("dX", rows, hidden), copies=stages.gradient_copies),
         scheme.stream.tensor("dlast N", rows, hidden),
     ]
 

@@ -3,13 +3,21 @@
 from dataclasses import dataclass, replace
 
 from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.schedule.kept_elements import Kept
 from quadrille.algorithms.schedule.program import Program
 from quadrille.algorithms.schedule.tensors import DType, Tensor
 
 LOSS = "loss"
 """Tensor of the loss in every problem, one copy for each step."""
+BUCKET = "bucket"
+"""Loop over the buckets of a parameter."""
 Start = str
 """Initial values of a parameter: `normal`, `zeros` or `ones`."""
+
+
+def index_name(name: str) -> str:
+    """Name of the index of a pruned parameter's kept elements."""
+    return f"{name} index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +31,8 @@ class Parameter:
     start : initial values
     gradient_dtype : dtype of the gradient, if it differs from the schedule's
     gradient_shard_of : tensor whose buffer stores the gradient, if it is a shard
+    buckets : number of buckets in which the optimizer updates it from host memory; 0 if its state is on the device
+    pruned : share of the elements that pruning keeps; None for a parameter that is not pruned
     """
 
     tensor: Tensor
@@ -30,11 +40,26 @@ class Parameter:
     start: Start = "normal"
     gradient_dtype: DType | None = None
     gradient_shard_of: str | None = None
+    buckets: int = 0
+    pruned: Kept | None = None
 
     @property
     def name(self) -> str:
         """Name of the parameter."""
         return self.tensor.name
+
+    @property
+    def stored(self) -> Tensor:
+        """The parameter as the optimizer keeps it between steps: `tensor`, or all its buckets in host memory."""
+        if not self.buckets:
+            return self.tensor
+        copies = (*self.tensor.copies, (BUCKET, self.buckets))
+        return replace(self.tensor, on_host=True, copies=copies, buckets=(BUCKET, self.buckets))
+
+    @property
+    def index(self) -> str:
+        """Name of the index of its kept elements, if it is pruned."""
+        return index_name(self.name)
 
     @property
     def gradient(self) -> str:

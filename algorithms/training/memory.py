@@ -2,7 +2,9 @@
 
 parameters        weights as products read them
 gradients         accumulated and reduced gradients
-optimizer         moments, and master weights where products read others
+optimizer         moments, master weights where products read others, and indices of pruned weights
+optimizer on host the same in host memory (`offload.py`), only if there is any; not counted on the device
+buckets           bucket buffers of an update from host memory, only if there are any
 activations       what the forward pass stores for the backward pass, for every layer; of a GPT with zero bubbles also
                   what the backward pass stores for the gradients of weights
 gathered weights  whole blocks of sharded weights, and weights that ZeRO 3 gathers for use
@@ -20,17 +22,26 @@ from quadrille.algorithms.schedule.program import ops
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, Tensor
 from quadrille.algorithms.training.adam import moment_names
+from quadrille.algorithms.training.layers import index_name
 from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.mlp import TARGET
+from quadrille.algorithms.training.offload import STAGING
+from quadrille.algorithms.training.resume import parameter_names
 from quadrille.algorithms.training.transformer import LAYER
 
-Kind = Literal["parameters", "gradients", "optimizer", "activations", "gathered weights", "buffers"]
+Kind = Literal[
+    "parameters", "gradients", "optimizer", "activations", "gathered weights", "buffers", "buckets", "optimizer on host"
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+BUCKETS: Kind = "buckets"
+ON_HOST: Kind = "optimizer on host"
+OFFLOAD_KINDS: tuple[Kind, ...] = (BUCKETS, ON_HOST)
+"""Kinds that only an offloaded optimizer has."""
 ACTIVATIONS: Kind = "activations"
 
 
 def memory_bytes_by_kind(schedule: Schedule, coordinates: Coordinates, choices: Choices) -> dict[Kind, int]:
-    """Bytes of the rank at the coordinates by kind; their sum equals `storage`.
+    """Bytes of the rank at the coordinates by kind; their sum equals the bytes of `storage` on device and host.
 
     Parameters
     ----------
@@ -42,13 +53,15 @@ def memory_bytes_by_kind(schedule: Schedule, coordinates: Coordinates, choices: 
 def _by_kind(rank_storage: Storage, schedule: Schedule) -> dict[Kind, int]:
     mixed = ITEM_BYTES[schedule.dtype] == 2
     names = dict.fromkeys(_stored_activations(schedule), ACTIVATIONS) | _names(schedule, mixed)
+    names |= dict.fromkeys(STAGING, BUCKETS) | dict.fromkeys(rank_storage.on_host, ON_HOST)
     bytes_by_kind: dict[Kind, int] = dict.fromkeys(KINDS, 0)
     for name, elements in rank_storage.tensors.items():
         bytes_by_kind[names.get(name) or _kind_of_other(schedule.tensors[name])] += (
             elements * rank_storage.copies[name] * rank_storage.item_bytes[name]
         )
-    bytes_by_kind["buffers"] += rank_storage.bytes - sum(bytes_by_kind.values())
-    return bytes_by_kind
+    both = rank_storage.bytes + rank_storage.host_bytes
+    bytes_by_kind["buffers"] += both - sum(bytes_by_kind.values())
+    return {kind: size for kind, size in bytes_by_kind.items() if size or kind not in OFFLOAD_KINDS}
 
 
 def largest_memory(schedule: Schedule, choices: Choices) -> dict[Kind, int]:
@@ -60,9 +73,8 @@ def largest_memory(schedule: Schedule, choices: Choices) -> dict[Kind, int]:
 def _names(schedule: Schedule, mixed: bool) -> dict[str, Kind]:
     """Kind of every tensor named after a parameter.
 
-    The state of a resumed run includes moments.
+    The state of a resumed run, and of an offloaded optimizer, includes moments.
     """
-    moments = {name for parameter in schedule.state for name in moment_names(parameter)}
     gathered_as_used = {
         op.into
         for role in schedule.roles
@@ -70,14 +82,14 @@ def _names(schedule: Schedule, mixed: bool) -> dict[str, Kind]:
         if isinstance(op, AllGather) and op.axis == "data" and op.overlap == "oag"
     }
     kinds: dict[str, Kind] = {}
-    for name in (parameter for parameter in schedule.state if parameter not in moments):
+    for name in parameter_names(schedule):
         used_weight = f"{name} held"
         shards = used_weight in gathered_as_used
         of_its_own = used_weight in schedule.tensors and (mixed or not shards)
         kinds[name] = "optimizer" if of_its_own else "parameters"
         kinds[used_weight] = "gathered weights" if shards else "parameters"
         kinds[f"{name} cast"] = "parameters" if shards else "buffers"
-        kinds |= dict.fromkeys(moment_names(name), "optimizer")
+        kinds |= dict.fromkeys((*moment_names(name), index_name(name)), "optimizer")
         kinds |= dict.fromkeys((f"d{name}", f"d{name} held"), "gradients")
         kinds |= dict.fromkeys((f"{name} whole", f"{name} whole kept"), "gathered weights")
     return kinds

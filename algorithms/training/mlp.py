@@ -23,10 +23,12 @@ from quadrille.algorithms.training.architecture import check_sizes
 from quadrille.algorithms.training.layers import LOSS, Layer
 from quadrille.algorithms.training.microbatches import Microbatches, microbatches
 from quadrille.algorithms.training.mlp_step import MlpStep
+from quadrille.algorithms.training.offload import Buckets, Offload
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.precision import Precision, in_dtype_of_statistics
 from quadrille.algorithms.training.scheme import ONE, Layout, Linear, Orientation, Scheme, sides
-from quadrille.algorithms.training.step_programs import Steps
+from quadrille.algorithms.training.sparsity import PruneMethod, Pruning, index_names, pruned_layer
+from quadrille.algorithms.training.step_programs import Steps, bucket_tensors, initial_state
 from quadrille.algorithms.training.zero import ParameterSharding, parameter_sharding, refuse_sharded_weights
 
 INPUT, TARGET = "H0", "T"
@@ -47,6 +49,10 @@ class Mlp:
     stages : layers of each pipeline stage; empty for as even as possible
     zero : ZeRO stage 0 to 3 over data (`zero.py`)
     gradient_bytes : bytes of an accumulated gradient element in 16-bit dtypes
+    offload : optimizer state in host memory (`offload.py`); None for state on the device
+    sparsity : share of the elements of the layers' weight matrices that are pruned (`sparsity.py`)
+    prune : which elements are kept
+    sparse_states : whether gradients and optimizer states of pruned matrices are compressed
 
     >>> Mlp((8, 16, 4), rows=32).flops
     28672
@@ -64,6 +70,10 @@ class Mlp:
     stages: tuple[int, ...] = ()
     zero: int = 0
     gradient_bytes: int = 4
+    offload: Offload | None = None
+    sparsity: float = 0.0
+    prune: PruneMethod = "magnitude"
+    sparse_states: bool = False
 
     def __post_init__(self) -> None:
         if len(self.widths) < 2 or min(self.widths) < 1:
@@ -74,11 +84,15 @@ class Mlp:
         check_sizes(self)
         if self.dtype not in get_args(DType):
             raise InputError(f"dtype {self.dtype!r}: accepted are {', '.join(get_args(DType))}")
-        ParameterSharding(self.zero, self.precision)
+        ParameterSharding(self.zero, self.precision, pruning=self.pruning)
 
     @property
     def precision(self) -> Precision:
         return Precision(self.dtype, self.gradient_bytes)
+
+    @property
+    def pruning(self) -> Pruning:
+        return Pruning(self.sparsity, self.prune, self.sparse_states)
 
     @property
     def layers(self) -> int:
@@ -131,29 +145,34 @@ def mlp_schedule(problem: Mlp, grid: Grid, scheme: Scheme) -> Schedule:
     parts = microbatches(problem.rows, problem.micro_batch, grid)
     check_mlp(problem, grid, scheme, parts.rows)
     stages = pipeline_stages(problem, grid)
-    plan = parameter_sharding(grid, problem.zero, problem.precision, parts.count, problem.gathered)
-    layers = [scheme.linear(_linear(problem, layer)) for layer in range(problem.layers)]
+    buckets = None if problem.offload is None else Buckets(problem.offload, grid, problem.sizes)
+    plan = parameter_sharding(
+        grid, problem.zero, problem.precision, parts.count, problem.gathered, buckets, problem.pruning
+    )
+    products = [scheme.linear(_linear(problem, layer)) for layer in range(problem.layers)]
+    layers = [pruned_layer(product, problem.pruning) for product in products]
     loss = _loss(problem, scheme, stages)
     step = MlpStep(layers, loss, stages, Steps(plan, problem.steps, problem.adam, grid.pipeline > 1))
     statistics = problem.precision.statistics
     tensors = [
         *(tensor for layer in (*step.layers, step.loss) for tensor in layer.tensors),
-        *(parameter.tensor for parameter in step.parameters),
+        *(parameter.stored for parameter in step.parameters),
         *optimizer_tensors(step.parameters, problem.adam, statistics),
         *stages.tensors,
         *_activations(problem, scheme),
         *_inputs(problem, scheme, stages, parts),
     ]
+    tensors += bucket_tensors(step.parameters, plan, tensors)
     return Schedule(
         f"mlp {scheme.name}",
-        problem.sizes | {"rows": parts.rows},
+        problem.sizes | {"rows": parts.rows} | (buckets.sizes_of(step.parameters) if buckets else {}),
         grid,
         problem.dtype,
         declare(*(in_dtype_of_statistics(parameter, statistics) for parameter in step.with_copies(tensors))),
-        (INPUT, TARGET),
+        (INPUT, TARGET, *index_names(step.parameters)),
         (LOSS, *(name for parameter in step.parameters for name in (parameter.name, parameter.gradient))),
         step.roles(),
-        state=tuple(parameter.name for parameter in step.parameters),
+        state=initial_state(step.parameters, plan),
     )
 
 

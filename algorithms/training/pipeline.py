@@ -15,15 +15,17 @@ GPipe is the same as 1F1B with all forward passes as warm-up.  A *slot* is one p
 layers.
 
 Interleaved 1F1B: stage i of s has several chunks of layers, chunks i, s + i, 2 s + i, ….  A stage processes rounds of
-s microbatches, chunk after chunk, and starts with (s - 1 - i) · 2 + (chunks - 1) · s warm-up slots.  Activations
-between a forward slot and its backward slot are in one of warmup + 1 buffers, which all chunks share; the next
-forward slot reuses a released buffer.
+m microbatches, chunk after chunk, and starts with (s - 1 - i) · 2 + (chunks - 1) · m warm-up slots.  A round has s
+microbatches or, if s does not divide their number, the next larger number that does (or all, if they are fewer than
+s).  Activations between a forward slot and its backward slot are in one of warmup + 1 buffers, which all chunks share;
+the next forward slot reuses a released buffer.
 
 If messages drive the pipeline, the schedule has the passes in 1F1B order, and the interpreters ask the rule which pass
 is next.  Each stage then has a buffer for every microbatch that the limit lets be in flight.
 
 Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", arXiv
-2104.04473, section 2.2; Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, section 2.1.
+2104.04473, section 2.2; Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, section 2.1; PyTorch,
+torch/distributed/pipelining/schedules.py, `ScheduleInterleaved1F1B` (rounds longer than the number of stages).
 """
 
 from dataclasses import dataclass, replace
@@ -125,11 +127,6 @@ class Stages:
                 f"interleave {self.chunks}: layers = {self.layers} must be a multiple of "
                 f"pipeline={self.count} times {self.chunks}"
             )
-        if self.chunks > 1 and self.microbatches % self.count:
-            raise InputError(
-                f"interleave {self.chunks}: the number of microbatches, {self.microbatches}, must be a multiple of "
-                f"pipeline={self.count}"
-            )
 
     def _check_order(self) -> None:
         if self.chunks > 1 and self.schedule not in ("1f1b", "interleaved"):
@@ -149,6 +146,18 @@ class Stages:
     def at(self, stage: int) -> tuple[int, ...] | None:
         """Stages that hold a tensor of one stage, counted from either end; None without a pipeline."""
         return (stage % self.count,) if self.count > 1 else None
+
+    @property
+    def round_length(self) -> int:
+        """Number of microbatches of a round, which a stage passes through one chunk after the other.
+
+        The number of stages or, if it does not divide the number of microbatches, the next larger number that does.
+
+        >>> [Stages(4, 8, microbatches, chunks=2).round_length for microbatches in (8, 9, 10, 7, 3)]
+        [4, 9, 5, 7, 3]
+        """
+        lengths = range(min(self.count, self.microbatches), self.microbatches + 1)
+        return next(length for length in lengths if self.microbatches % length == 0)
 
     @property
     def slot_count(self) -> int:
@@ -189,6 +198,19 @@ class Stages:
         if self.layers % parts == 0:
             return self.layers // parts + plus
         return PartLength(self.layers, parts, self.position, plus)
+
+    @property
+    def gradient_copies(self) -> Copies:
+        """Loop over the copies of the gradient that passes through all layers: two, of which one may be sent.
+
+        In a round that is longer than the number of stages, the last stage takes a gradient of the first only after
+        more backward slots.  So the first stage has a copy for each microbatch of such a round.
+        """
+        if self.count == 1:
+            return ()
+        if self.chunks == 1 or self.round_length <= self.count:
+            return ((MICROBATCH, 2),)
+        return ((MICROBATCH, Lookup(((self.round_length, *[2] * (self.count - 1)),), (0, STAGE))),)
 
     @property
     def driven(self) -> bool:
@@ -245,7 +267,7 @@ class Stages:
             return Min(self.most_in_flight - 1, Affine("pipeline", -1, self.count - 1))
         if self.chunks == 1:
             return Min(self.slot_count, Affine("pipeline", -1, self.count - 1))
-        first = 2 * (self.count - 1) + (self.chunks - 1) * self.count
+        first = 2 * (self.count - 1) + (self.chunks - 1) * self.round_length
         return Min(self.slot_count, Affine("pipeline", -2, first))
 
     @property
@@ -328,7 +350,7 @@ class Stages:
         backwards = kind == "B"
         if self.chunks == 1:
             return (Pass(MICROBATCH, 1, body, first=slot, kind=kind),)
-        round_of, within = self.count * self.chunks, self.count
+        round_of, within = self.round_length * self.chunks, self.round_length
         chunk: IntExpression = FloorDivision(Modulo(slot, round_of), within)
         if backwards:
             chunk = Sum(self.chunks - 1, _negative(chunk))
@@ -340,8 +362,9 @@ class Stages:
     def _buffer(self) -> IntExpression:
         """Activation buffer of a microbatch in a chunk."""
         runs = tuple(slot_buffers(self, stage) for stage in range(self.count))
-        of_round = Sum(Affine(CHUNK, self.count), Modulo(Affine(MICROBATCH), self.count))
-        return CyclicLookup(runs, (STAGE, of_round), FloorDivision(Affine(MICROBATCH), self.count))
+        length = self.round_length
+        of_round = Sum(Affine(CHUNK, length), Modulo(Affine(MICROBATCH), length))
+        return CyclicLookup(runs, (STAGE, of_round), FloorDivision(Affine(MICROBATCH), length))
 
     def order(self, stage: int) -> list[str]:
         """Slots of a stage, each with its microbatch and, if there are several, its chunk.
@@ -380,9 +403,10 @@ class Stages:
         """Chunk and microbatch of a slot."""
         if self.chunks == 1:
             return 0, slot
-        rounds, rest = divmod(slot, self.count * self.chunks)
-        chunk = rest // self.count
-        return self.chunks - 1 - chunk if backwards else chunk, rounds * self.count + rest % self.count
+        length = self.round_length
+        rounds, rest = divmod(slot, length * self.chunks)
+        chunk = rest // length
+        return self.chunks - 1 - chunk if backwards else chunk, rounds * length + rest % length
 
     def in_flight(self, stage: int) -> int:
         """Largest number of slots in flight on a stage: its warm-up slots and one more."""
@@ -425,13 +449,14 @@ class Stages:
 def slot_buffers(stages: Stages, stage: int) -> tuple[tuple[int, int, int], ...]:
     """Activation buffers of each slot of a round, cyclic from round to round: first buffer, offset and number.
 
-    The backward pass of a slot of chunk c ends `warmup + 1 + stages · (chunks - 1 - 2 c)` slots later; the slot that
-    begins then reuses the buffer.  So the buffers cycle through the slots of a round, and return after whole rounds.
+    With m microbatches in a round, the backward pass of a slot of chunk c ends `warmup + 1 + m · (chunks - 1 - 2 c)`
+    slots later; the slot that begins then reuses the buffer.  So the buffers cycle through the slots of a round, and
+    return after whole rounds.
 
     >>> slot_buffers(Stages(2, layers=4, microbatches=8, chunks=2), stage=0)
     ((0, 0, 5), (0, 2, 5), (0, 3, 5), (0, 4, 5))
     """
-    in_round, ahead = stages.count * stages.chunks, stages.warmup_of(stage)
+    in_round, ahead = stages.round_length * stages.chunks, stages.warmup_of(stage)
     if stages.slot_count <= ahead + 1:  # each slot has a buffer of its own
         each = stages.slot_count // in_round
         return tuple((slot * each, 0, each) for slot in range(in_round))
@@ -444,7 +469,7 @@ def slot_buffers(stages: Stages, stage: int) -> tuple[tuple[int, int, int], ...]
         slot = begin
         while (of_round := slot % in_round) not in passed:
             passed[of_round] = slot // in_round
-            slot += ahead + 1 + stages.count * (stages.chunks - 1 - 2 * (of_round // stages.count))
+            slot += ahead + 1 + stages.round_length * (stages.chunks - 1 - 2 * (of_round // stages.round_length))
         length = slot // in_round
         cycles |= {of_round: (first, -rounds % length, length) for of_round, rounds in passed.items()}
         first += length

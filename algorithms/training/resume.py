@@ -11,15 +11,27 @@ from quadrille.algorithms.schedule.ops import Op, Pointwise
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Tensor
-from quadrille.algorithms.training.adam import STEP
+from quadrille.algorithms.training.adam import STEP, is_moment
 from quadrille.algorithms.training.adam import moment_names as moment_names
+from quadrille.algorithms.training.layers import index_name
 
 
 def training_state(schedule: Schedule) -> tuple[str, ...]:
     """Tensors that carry the state from one step to the next: parameters, then their moments."""
-    moments = {name for parameter in schedule.state for name in moment_names(parameter)}
-    parameters = tuple(name for name in schedule.state if name not in moments)
+    parameters = parameter_names(schedule)
     return (*parameters, *(name for parameter in parameters for name in moment_names(parameter)))
+
+
+def parameter_names(schedule: Schedule) -> tuple[str, ...]:
+    """Names of the parameters of a model, as the optimizer stores them."""
+    return tuple(name for name in schedule.state if not is_moment(name) and schedule.tensors[name].value_of is None)
+
+
+def checkpoint_names(schedule: Schedule) -> tuple[str, ...]:
+    """Tensors that a checkpoint holds: the state, and the indices of pruned parameters."""
+    state = training_state(schedule)
+    indices = {index_name(name) for name in state}
+    return (*state, *(name for name in schedule.inputs if name in indices))
 
 
 def resume_schedule(schedule: Schedule, first_step: int) -> Schedule:
@@ -28,7 +40,7 @@ def resume_schedule(schedule: Schedule, first_step: int) -> Schedule:
     zeroing_ops = _zeroing_ops(schedule, moments)
     resumed_schedule = schedule.with_program(
         lambda program: _from_step(filter_ops(program, lambda op: op.name not in zeroing_ops), first_step),
-        state=training_state(schedule),
+        state=tuple(dict.fromkeys((*training_state(schedule), *schedule.state))),
     )
     return replace(
         resumed_schedule,

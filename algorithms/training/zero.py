@@ -34,7 +34,17 @@ from quadrille.algorithms.schedule.program import ops as ops_of
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.adam import for_each_parameter
 from quadrille.algorithms.training.layers import Layer, Parameter
+from quadrille.algorithms.training.offload import Buckets, is_vector
 from quadrille.algorithms.training.precision import Precision
+from quadrille.algorithms.training.sparsity import (
+    NO_PRUNING,
+    Pruning,
+    compress,
+    compressed,
+    expand,
+    index_tensor,
+    mask,
+)
 
 STAGES = (0, 1, 2, 3)
 
@@ -49,12 +59,16 @@ class ParameterSharding:
     precision : dtypes
     microbatches : microbatches of a step
     caches : whether weights gathered for the forward pass serve the backward pass too
+    buckets : buckets of parameters whose optimizer state is in host memory; None for state on the device
+    pruning : pruned matrices, and whether their states are compressed (`sparsity.py`)
     """
 
     zero: int
     precision: Precision
     microbatches: int = 1
     caches: bool = False
+    buckets: Buckets | None = None
+    pruning: Pruning = NO_PRUNING
 
     def __post_init__(self) -> None:
         if self.zero not in STAGES:
@@ -68,7 +82,12 @@ class ParameterSharding:
     @property
     def has_used_weights(self) -> bool:
         """Whether products read another tensor than the master weights."""
-        return self.shards or self.precision.mixed
+        return self.shards or self.separates
+
+    @property
+    def separates(self) -> bool:
+        """Whether no memory of the used weights can store the master weights: another dtype, or host memory."""
+        return self.precision.mixed or self.buckets is not None
 
     @property
     def gathers_in_place(self) -> bool:
@@ -85,24 +104,56 @@ class ParameterSharding:
         """Whether gradients of several microbatches are accumulated."""
         return self.microbatches > 1
 
+    @property
+    def updates_on_host(self) -> bool:
+        """Whether the cores of the host run Adam."""
+        return self.buckets is not None and self.buckets.offload.updates_on_host
+
+    def of(self, parameter: Parameter) -> "ParameterSharding":
+        """The plan of one parameter: the optimizer state of a vector stays on the device."""
+        return replace(self, buckets=None) if self.buckets and is_vector(parameter.tensor) else self
+
+    def compresses(self, parameter: Parameter) -> bool:
+        """Whether the optimizer stores only the kept elements of a parameter."""
+        return self.pruning.compressed and parameter.pruned is not None
+
+    def uses_other_weights(self, parameter: Parameter) -> bool:
+        """Whether products read another tensor than the master weights of a parameter."""
+        return self.has_used_weights or self.compresses(parameter)
+
     def parameter(self, parameter: Parameter) -> Parameter:
         """The parameter as the optimizer stores it."""
+        return self.of(parameter)._stored(parameter)
+
+    def _stored(self, parameter: Parameter) -> Parameter:
         tensor, summed_over = parameter.tensor, parameter.summed_over
         if self.shards:
             tensor = replace(tensor, sharded_over=(*tensor.shards, "data"))
             summed_over = tuple(axis for axis in summed_over if axis != "data")
-        holder = used_weight(parameter) if self.gathers_in_place and not self.precision.mixed else None
+        in_place = self.gathers_in_place and not self.separates and not self.compresses(parameter)
         return replace(
             parameter,
-            tensor=replace(tensor, dtype=self.precision.master, shard_of=holder),
+            tensor=replace(
+                tensor,
+                dtype=self.precision.master,
+                shard_of=used_weight(parameter) if in_place else None,
+                kept=parameter.pruned if self.compresses(parameter) else None,
+            ),
             summed_over=summed_over,
             gradient_dtype=self.precision.gradient,
             gradient_shard_of=_accumulated_gradient(parameter, self) if self.zero == 1 else None,
+            buckets=self.buckets.count(tensor) if self.buckets is not None else 0,
         )
 
 
 def parameter_sharding(
-    grid: Grid, zero: int, precision: Precision, microbatches: int, gathered: Gathered
+    grid: Grid,
+    zero: int,
+    precision: Precision,
+    microbatches: int,
+    gathered: Gathered,
+    buckets: Buckets | None = None,
+    pruning: Pruning = NO_PRUNING,
 ) -> ParameterSharding:
     """Sharding and precision of the parameters on a grid; with data = 1 nothing is sharded.
 
@@ -113,8 +164,20 @@ def parameter_sharding(
     precision : dtypes of weights, gradients and moments
     microbatches : number of microbatches of a step
     gathered : whether gathered weights are kept for the backward pass or gathered again
+    buckets : buckets of parameters whose optimizer state is in host memory
+    pruning : how the model is pruned
+
+    Raises
+    ------
+    InputError : compressed states in host memory
     """
-    return ParameterSharding(zero if grid.data > 1 else 0, precision, microbatches, gathered == "keep")
+    if buckets is not None and pruning.compressed:
+        raise InputError(
+            "--sparse-states with --offload: buckets cut dense states; accepted is either of them, or --sparsity "
+            "without --sparse-states"
+        )
+    keeps = gathered == "keep"
+    return ParameterSharding(zero if grid.data > 1 else 0, precision, microbatches, keeps, buckets, pruning)
 
 
 def refuse_sharded_weights(zero: int, grid: Grid) -> None:
@@ -131,23 +194,25 @@ def refuse_sharded_weights(zero: int, grid: Grid) -> None:
         )
 
 
-def shard_layer(layer: Layer, plan: ParameterSharding, borrowed: Sequence[Parameter] = ()) -> Layer:
+def shard_layer(layer: Layer, step_plan: ParameterSharding, borrowed: Sequence[Parameter] = ()) -> Layer:
     """Returns the layer with its parameters sharded, and with the ops that gather weights and scatter gradients.
 
     Parameters
     ----------
     layer : layer with whole parameters
-    plan : sharding and precision of the parameters
+    step_plan : sharding and precision of the parameters
     borrowed : parameters of another layer that this one reads (the table, by the loss)
     """
-    if not (plan.has_used_weights or plan.widens or plan.accumulates):
+    pruned = any(parameter.pruned is not None for parameter in layer.parameters)
+    if not (step_plan.has_used_weights or step_plan.widens or step_plan.accumulates or pruned):
         return layer
     tensors: list[Tensor] = list(layer.tensors)
     forward, backward = layer.forward, layer.backward
     accumulation: list[Op] = []
-    for parameter in layer.parameters:
+    for parameter, plan in ((parameter, step_plan.of(parameter)) for parameter in layer.parameters):
         stored = plan.parameter(parameter)
-        if plan.has_used_weights:
+        tensors += [index_tensor(parameter)] if parameter.pruned is not None else []
+        if plan.uses_other_weights(parameter):
             tensors += _used_weight_tensors(parameter, stored, plan)
             forward, backward = (
                 rename_tensors(program, {parameter.name: used_weight(parameter)}) for program in (forward, backward)
@@ -160,8 +225,8 @@ def shard_layer(layer: Layer, plan: ParameterSharding, borrowed: Sequence[Parame
         left, more = _gradient_of_a_microbatch(parameter, stored, plan)
         tensors += more
         backward = rename_tensors(backward, {parameter.gradient: left})
-        accumulation += _accumulate(parameter, plan)
-    for parameter in borrowed:
+        accumulation += _accumulate(parameter, plan, left)
+    for parameter, plan in ((parameter, step_plan.of(parameter)) for parameter in borrowed):
         if plan.has_used_weights:
             forward, backward = (
                 rename_tensors(program, {parameter.name: used_weight(parameter)}) for program in (forward, backward)
@@ -171,7 +236,7 @@ def shard_layer(layer: Layer, plan: ParameterSharding, borrowed: Sequence[Parame
                 _gather_before_use(forward, parameter, plan, " for the loss"),
                 _gather_before_use(backward, parameter, plan, " again"),
             )
-    parameters = tuple(plan.parameter(parameter) for parameter in layer.parameters)
+    parameters = tuple(step_plan.parameter(parameter) for parameter in layer.parameters)
     return Layer(tuple(tensors), parameters, forward, (*backward, *accumulation))
 
 
@@ -180,8 +245,13 @@ def used_weight(parameter: Parameter) -> str:
     return f"{parameter.name} held"
 
 
+def updated_weight(parameter: Parameter, plan: ParameterSharding) -> str:
+    """Name of the tensor that the update of a parameter in host memory writes for products."""
+    return _cast_weight(parameter) if plan.shards else used_weight(parameter)
+
+
 def _cast_weight(parameter: Parameter) -> str:
-    """Name of the master weights in the schedule's dtype, before they are gathered."""
+    """Name of the rank's own part of the weights that products read, before it is gathered."""
     return f"{parameter.name} cast"
 
 
@@ -194,6 +264,11 @@ def _accumulated_gradient(parameter: Parameter, plan: ParameterSharding) -> str:
     return f"{parameter.gradient} held" if plan.zero == 1 else parameter.gradient
 
 
+def _gathered_weight(parameter: Parameter, plan: ParameterSharding) -> str:
+    """Name of the tensor into which weights are gathered over data."""
+    return f"{parameter.name} gathered" if plan.compresses(parameter) else used_weight(parameter)
+
+
 def _used_weight_tensors(parameter: Parameter, stored: Parameter, plan: ParameterSharding) -> Iterator[Tensor]:
     once = () if plan.zero == 3 and not plan.caches else parameter.tensor.copies
     yield replace(
@@ -201,10 +276,17 @@ def _used_weight_tensors(parameter: Parameter, stored: Parameter, plan: Paramete
         name=used_weight(parameter),
         copies=once,
         first_indices=parameter.tensor.first_indices if once else (),
+        value_of=parameter.name if plan.buckets is not None and not plan.shards else None,
     )
-    if plan.shards and plan.precision.mixed:
-        holder = used_weight(parameter) if plan.gathers_in_place else None
-        yield replace(stored.tensor, name=_cast_weight(parameter), dtype=None, shard_of=holder)
+    gathered = _gathered_weight(parameter, plan)
+    if plan.shards and plan.compresses(parameter):
+        yield compressed(parameter, gathered, copies=(), first_indices=())
+    if plan.shards and plan.separates:
+        value = parameter.name if plan.buckets is not None else None
+        cast = replace(stored.tensor, name=_cast_weight(parameter), dtype=None, value_of=value)
+        if plan.gathers_in_place and plan.compresses(parameter):
+            cast = replace(cast, copies=(), first_indices=())
+        yield replace(cast, shard_of=gathered if plan.gathers_in_place else None)
 
 
 def _gather_before_use(program: Program, parameter: Parameter, plan: ParameterSharding, suffix: str = "") -> Program:
@@ -213,9 +295,11 @@ def _gather_before_use(program: Program, parameter: Parameter, plan: ParameterSh
     for position, entry in enumerate(program):
         inner = ops_of(entry.body) if isinstance(entry, Repeat) else iter((entry,))
         if any(name in reads(op) for op in inner):
-            source = _cast_weight(parameter) if plan.precision.mixed else parameter.name
-            gather = AllGather(name=f"gather {name}{suffix}", axis="data", source=source, into=name, overlap="oag")
-            return (*program[:position], gather, *program[position:])
+            source = _cast_weight(parameter) if plan.separates else parameter.name
+            into = _gathered_weight(parameter, plan)
+            gather = AllGather(name=f"gather {name}{suffix}", axis="data", source=source, into=into, overlap="oag")
+            fill = (expand(parameter, into, name, suffix),) if plan.compresses(parameter) else ()
+            return (*program[:position], gather, *fill, *program[position:])
     return program
 
 
@@ -225,6 +309,8 @@ def _gradient_of_a_microbatch(
     """Tensor that the backward pass writes, and the tensors from there to the accumulated gradient."""
     whole = replace(parameter.tensor, copies=(), first_indices=())
     wide = plan.precision.gradient
+    if plan.compresses(parameter):
+        return _microbatch_gradient(parameter), [*_compressed_gradients(parameter, stored, plan)]
     tensors: list[Tensor] = []
     if plan.zero == 1:
         tensors.append(replace(parameter.tensor, name=_accumulated_gradient(parameter, plan), dtype=wide))
@@ -240,8 +326,45 @@ def _gradient_of_a_microbatch(
     return _microbatch_gradient(parameter), tensors
 
 
-def _accumulate(parameter: Parameter, plan: ParameterSharding) -> Iterator[Op]:
-    """Ops from the gradient of a microbatch to the accumulated gradient."""
+def _compressed_gradients(parameter: Parameter, stored: Parameter, plan: ParameterSharding) -> Iterator[Tensor]:
+    """The dense gradient of a microbatch, and the compressed tensors from there to the accumulated gradient."""
+    wide, name = plan.precision.gradient, _microbatch_gradient(parameter)
+    yield replace(parameter.tensor, name=name, copies=(), first_indices=())
+    if plan.zero == 1:
+        yield compressed(parameter, _accumulated_gradient(parameter, plan), dtype=wide)
+    if plan.zero >= 2:
+        yield compressed(parameter, f"{name} compressed", copies=(), first_indices=(), dtype=wide)
+        if plan.accumulates:
+            shard = replace(stored.tensor, copies=(), first_indices=(), dtype=wide, shard_of=None)
+            yield replace(shard, name=f"{name} scattered")
+
+
+def _accumulate_compressed(parameter: Parameter, plan: ParameterSharding) -> Iterator[Op]:
+    """Ops from the dense gradient of a microbatch to the compressed accumulated gradient."""
+    dense, total = _microbatch_gradient(parameter), _accumulated_gradient(parameter, plan)
+    if plan.zero < 2:
+        yield compress(parameter, dense, total, add=plan.accumulates)
+        return
+    source, into = f"{dense} compressed", f"{dense} scattered" if plan.accumulates else total
+    yield compress(parameter, dense, source, add=False)
+    yield ReduceScatter(
+        name=f"scatter {parameter.gradient} over data", axis="data", source=source, into=into, overlap="ors"
+    )
+    if plan.accumulates:
+        yield Kernel(name=f"add {parameter.gradient}", function="add_to", updates=(total,), sources=(into,))
+
+
+def _accumulate(parameter: Parameter, plan: ParameterSharding, left: str) -> Iterator[Op]:
+    """Ops from the gradient of a microbatch to the accumulated gradient.
+
+    Parameters
+    ----------
+    left : tensor that the backward pass writes
+    """
+    if plan.compresses(parameter):
+        yield from _accumulate_compressed(parameter, plan)
+        return
+    yield from mask(parameter, left)
     source, total = _microbatch_gradient(parameter), _accumulated_gradient(parameter, plan)
     if plan.zero >= 2:
         if plan.widens:
@@ -262,18 +385,20 @@ def _accumulate(parameter: Parameter, plan: ParameterSharding) -> Iterator[Op]:
 
 def gather_weights(parameters: Sequence[Parameter], plan: ParameterSharding) -> Program:
     """Ops from the weights of the last step to those that products read; accumulated gradients are zeroed."""
-    return for_each_parameter(parameters, lambda parameter: [*_prepare_weights(parameter, plan)])
+    return for_each_parameter(parameters, lambda parameter: [*_prepare_weights(parameter, plan.of(parameter))])
 
 
 def _prepare_weights(parameter: Parameter, plan: ParameterSharding) -> Iterator[Op]:
-    if plan.precision.mixed:
+    compresses = plan.compresses(parameter)
+    if plan.precision.mixed and plan.buckets is None and (plan.shards or not compresses):
         into = _cast_weight(parameter) if plan.shards else used_weight(parameter)
         yield Kernel(name=f"cast {parameter.name}", function="cast", into=(into,), sources=(parameter.name,))
+    gathered = _gathered_weight(parameter, plan)
     if plan.zero in (1, 2):
-        source = _cast_weight(parameter) if plan.precision.mixed else parameter.name
-        yield AllGather(
-            name=f"gather {used_weight(parameter)}", axis="data", source=source, into=used_weight(parameter)
-        )
+        source = _cast_weight(parameter) if plan.separates else parameter.name
+        yield AllGather(name=f"gather {used_weight(parameter)}", axis="data", source=source, into=gathered)
+    if compresses and plan.zero < 3:
+        yield expand(parameter, gathered if plan.shards else parameter.name, used_weight(parameter))
     if plan.accumulates:
         yield Pointwise(name=f"zero {parameter.gradient}", function="zero", into=_accumulated_gradient(parameter, plan))
 
@@ -290,6 +415,7 @@ def scatter_gradients(parameters: Sequence[Parameter], plan: ParameterSharding) 
                 axis="data",
                 source=_accumulated_gradient(parameter, plan),
                 into=parameter.gradient,
+                concurrent=plan.buckets is not None,
             )
         ],
     )

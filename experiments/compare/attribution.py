@@ -29,8 +29,7 @@ import msgspec
 from quadrille.algorithms.formats.record import Cause, OpRecord
 
 COMPUTE_KINDS = ("gemm", "pointwise", "kernel")
-COMPUTE_LANE_KINDS = (*COMPUTE_KINDS, "host_copy")
-"""Kinds of ops that run on the compute lane, so that their whole time counts."""
+"""Kinds of ops that compute, so that their whole time counts."""
 
 COMMUNICATION_CAUSES: tuple[Cause, ...] = ("compute", "transfer", "latency", "other")
 """Causes over which the time of a communication op is divided; its waiting is counted separately."""
@@ -86,8 +85,8 @@ def attribute(difference: float, pairs: Iterable[tuple[OpRecord, OpRecord]]) -> 
 
 
 def charged_seconds(op: OpRecord) -> float:
-    """The time by which an op lengthens its rank's makespan [s]: all of local work, exposed communication."""
-    return op.seconds if op.kind in COMPUTE_LANE_KINDS else op.exposed_seconds
+    """The time by which an op lengthens its rank's makespan [s]: all of local work, else the exposed time."""
+    return op.seconds if op.kind in COMPUTE_KINDS else op.exposed_seconds
 
 
 def charged_waiting(op: OpRecord) -> float:

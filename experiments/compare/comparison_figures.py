@@ -26,6 +26,7 @@ COLOURS = {
     "pointwise": "#56b4e9",
     "kernel": "#004c6d",
     "host_copy": "#999999",
+    "host_kernel": "#666666",
     "all_gather": "#e69f00",
     "reduce_scatter": "#009e73",
     "all_reduce": "#d55e00",

@@ -20,7 +20,8 @@ from statistics import median
 import msgspec
 
 from quadrille.algorithms.formats.record import OpRecord, Reference
-from quadrille.experiments.compare.attribution import COMPUTE_LANE_KINDS, charged_seconds
+from quadrille.algorithms.timelines.op_times import HOST_KINDS
+from quadrille.experiments.compare.attribution import COMPUTE_KINDS, charged_seconds
 
 BUSY_FACTOR = 1.5
 """Factor on the time of a reference kernel from which the machine counts as busy with other load.
@@ -81,7 +82,7 @@ def drift_of_kind(drift: Drift, kind: str) -> float | None:
     """The factor on predicted times of a kind of ops; None if its reference kernel was not timed both times."""
     if kind == "gemm":
         return drift.gemm
-    return drift.memory if kind in COMPUTE_LANE_KINDS else drift.messages
+    return drift.memory if kind in (*COMPUTE_KINDS, *HOST_KINDS) else drift.messages
 
 
 def machine_was_busy(drift: Drift) -> bool:

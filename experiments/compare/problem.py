@@ -25,6 +25,9 @@ DEFAULT_OPTIONS = {
     "clip": 0.0,
     "gradient_bytes": 4,
     "dropout": 0.0,
+    "sparsity": 0.0,
+    "prune": "magnitude",
+    "sparse_states": False,
 }
 """Default values of options, which labels omit."""
 

@@ -156,6 +156,10 @@ def prepare_run(
 
             chosen = _choose_collectives_on_rank_0(experiment, job.schedule, options, hosts, site, used_machine)
             experiment = with_choices(experiment, chosen)
+        if options.device_memory_bytes is not None:
+            from quadrille.experiments.measure.device_memory import check_device_memory
+
+            check_device_memory(experiment, job.schedule, options.device_memory_bytes)
         verify_bytes = job.verify_bytes if options.verify else 0
         check_memory(job.schedule, experiment.execution.choices, site, verify_bytes=verify_bytes)
         if site.is_root:

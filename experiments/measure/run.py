@@ -25,6 +25,7 @@ from quadrille.runtime.host.progress_reports import collective_work, local_work,
 if TYPE_CHECKING:
     from quadrille.algorithms.formats.record import Record
     from quadrille.experiments.workloads.experiment import Experiment
+    from quadrille.runtime.arrays.array_library import ArrayLibrary
     from quadrille.runtime.measuring.reference_kernels import ReferenceBenchmark
     from quadrille.topologies.machines.machine import Machine
 
@@ -93,7 +94,7 @@ def _measure(prepared: PreparedRun) -> tuple[RunMeasurements, Execution]:
             repeats=options.repeats,
             warmups=options.warmups,
             choices=choices,
-            library=site.library,
+            library=_library(prepared),
             between=kernels.measure,
             reporter=own_reporter(),
             progress=prepared.message_options.progress,
@@ -179,3 +180,12 @@ class KernelsBesideRuns:
         """Times the kernels if this rank is one of the ranks that time them."""
         if rank < self._concurrent_ranks:
             self.seconds.append(self._kernels.measure())
+
+
+def _library(prepared: PreparedRun) -> "ArrayLibrary":
+    """The array library of this rank, in a device arena if its size is limited."""
+    if prepared.options.device_memory_bytes is None:
+        return prepared.site.library
+    from quadrille.runtime.arrays.device_arena import DeviceArena
+
+    return DeviceArena(prepared.options.device_memory_bytes)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.gpt import Gpt
-from quadrille.algorithms.training.resume import resume_schedule, training_state, with_state_outputs
+from quadrille.algorithms.training.resume import checkpoint_names, resume_schedule, with_state_outputs
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.runtime.execution.execution_results import Execution
@@ -15,7 +15,7 @@ from quadrille.runtime.files.checkpoint_reader import CheckpointSource, open_che
 from quadrille.runtime.host.progress_reports import collective_work, own_reporter
 from quadrille.runtime.host.world import LAUNCH
 from quadrille.runtime.launching.launch_folder import note_partial_files
-from quadrille.runtime.operands.input_sources import InputSource
+from quadrille.runtime.training.pruned_source import TrainingInputs
 from quadrille.runtime.training.training_data import TrainingSource, check_text
 from quadrille.runtime.verifying.training_checks import (
     SerialReference,
@@ -39,7 +39,7 @@ class TrainingJob:
     """
 
     schedule: Schedule
-    source: InputSource
+    source: TrainingInputs
 
     def __init__(self, experiment: TrainingExperiment, options: RunOptions, communicator: "Intracomm") -> None:
         self._experiment, self._options, self._communicator = experiment, options, communicator
@@ -60,19 +60,20 @@ class TrainingJob:
         """Checks that the checkpoint to load is intact and of this model, and that a checkpoint can be written."""
         problem, options = self._experiment.problem, self._options
         sequence = problem.sequence if isinstance(problem, Gpt) else 0
-        self._data = TrainingSource(self.schedule, seed=options.seed, sequence=sequence)
-        source: InputSource = self._data
+        self._data = TrainingSource(self.schedule, seed=options.seed, sequence=sequence, prune=problem.prune)
+        source: TrainingInputs = self._data
         if self._checkpoint is not None:
-            self._checkpoint.check_fits(self.schedule, training_state(self.schedule), self._experiment.model)
+            self._checkpoint.check_fits(self.schedule, checkpoint_names(self.schedule), self._experiment.model)
             self._checkpoint.check_sums(self._communicator, own_reporter())
-            source = CheckpointSource(self._checkpoint, source)
+            self._checkpoint.check_masks(self.schedule, self._communicator)
+            source = CheckpointSource(self._checkpoint, source, self.schedule)
         self.source = source
         self._writer = None
         if options.save:
             token = shared_token(self._communicator)
             steps = self._first_step + problem.steps
             self._writer = CheckpointWriter(
-                options.save, self.schedule, training_state(self.schedule), steps, self._experiment.model, token=token
+                options.save, self.schedule, checkpoint_names(self.schedule), steps, self._experiment.model, token=token
             )
             self._writer.check_writable()
 
@@ -118,7 +119,7 @@ class TrainingJob:
                 writer.create()
             barrier_for_files(communicator)
             outputs = execution.outputs[communicator.rank]
-            writer.write(self.schedule.coordinates(communicator.rank), outputs, site.library.fetch)
+            writer.write(self.schedule.coordinates(communicator.rank), outputs, site.library.fetch, self.source.mask)
             barrier_for_files(communicator)
             writer.seal(communicator, own_reporter())
             barrier_for_files(communicator)

@@ -16,8 +16,8 @@ Source: Narayanan et al., SC21, section 2.2 (the order); NVIDIA Megatron-LM, meg
 deepspeed/runtime/pipe/schedule.py, `SendActivation` ("The communication is blocking").
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import get_args
 
@@ -40,12 +40,21 @@ class SlotSeconds:
     forward, backward : time of a microbatch's pass through each chunk of layers, in the order of the layers
     travel : time of a message between chunks
     weights : time of the gradients of weights of each chunk, if they are slots of their own
+    travels : time of the message that begins a pass of a kind on a chunk, by kind and position of the chunk, where it
+        is not `travel`; from the end of the pass before, so negative for a message that is sent earlier
+    begins : time at which each stage may begin its first slot; 0 for all if empty
     """
 
     forward: Sequence[float]
     backward: Sequence[float]
     travel: float = 0.0
     weights: Sequence[float] = ()
+    travels: Mapping[tuple[PassKind, int], float] = field(default_factory=dict)
+    begins: Sequence[float] = ()
+
+    def travel_to(self, kind: PassKind, part: int) -> float:
+        """Time of the message that begins a pass of a kind on the chunk at a position."""
+        return self.travels.get((kind, part), self.travel)
 
     def of(self, kind: PassKind) -> Sequence[float]:
         """Time of a pass of a kind through each chunk of layers."""
@@ -106,9 +115,9 @@ class _PipelineWalk:
             {kind: self._input(stage, kind, 0) for kind in KINDS} for stage in range(stages.count)
         ]
         self._arrivals: dict[Input, float] = {("F", microbatch, 0): 0.0 for microbatch in range(stages.microbatches)}
-        self._wakes = [(0.0, stage) for stage in range(stages.count)]
+        self.free_from = list(times.begins) or [0.0] * stages.count
+        self._wakes = sorted((free, stage) for stage, free in enumerate(self.free_from))
         self._begun = [{"F": 0, "B": 0, "W": 0} for _ in range(stages.count)]
-        self.free_from = [0.0] * stages.count
         self.slots: list[Slot] = []
 
     def run(self) -> None:
@@ -149,10 +158,10 @@ class _PipelineWalk:
         if next_part == self._parts:
             self._arrivals["B", microbatch, part] = -NEVER  # needs no message, so it comes before all that do
         elif next_part >= 0 and kind != "W":
-            arrival = end + times.travel
+            arrival = end + times.travel_to(kind, next_part)
             self._arrivals[kind, microbatch, next_part] = arrival
             heappush(self._wakes, (arrival, next_part % stages.count))
-            free = end if stages.driven else arrival
+            free = end if stages.driven else max(end, arrival)
         self.free_from[stage] = free
         heappush(self._wakes, (free, stage))
 

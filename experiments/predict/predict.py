@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from quadrille.experiments.predict.collectives_choice import ChosenCollective
     from quadrille.experiments.predict.order_choice import ChosenOrder
     from quadrille.experiments.workloads.experiment import Experiment
+    from quadrille.simulator.prediction import Prediction
     from quadrille.simulator.simulate import Limits, Shortcuts, Simulator
 
 
@@ -223,7 +224,7 @@ def predict_prepared(
     limits : limits of the wall time and the size of the simulation; None for the usual limits
     """
     from quadrille.experiments.predict.predicted_record import predicted_record
-    from quadrille.simulator.simulate import LIMITS, Shortcuts, Simulator
+    from quadrille.simulator.simulate import LIMITS, Shortcuts
 
     with gc_paused():
         experiment, schedule = prepared.experiment, prepared.simulated_schedule
@@ -233,22 +234,11 @@ def predict_prepared(
 
             experiment, chosen = choose_collectives(experiment, schedule, prepared.machine, prepared.nodes, backend)
             prepared = replace(prepared, experiment=experiment)
-        simulation = Simulator(
-            schedule,
-            prepared.machine,
-            choices=experiment.execution.choices,
-            threads=prepared.threads,
-            placement=experiment.execution.placement,
-            shortcuts=shortcuts or Shortcuts(),
-            granularity=granularity,
-            rank_placement=prepared.placement,
-            limits=limits or LIMITS,
-            jitter=experiment.execution.jitter,
-        )
         if announce:
             remark_all(choice.line() for choice in chosen)
-            _announce(simulation, experiment)
-    prediction = simulation.run(timeline_ranks)
+    prediction = _prediction(
+        prepared, granularity, shortcuts or Shortcuts(), limits or LIMITS, timeline_ranks, announce
+    )
     with gc_paused():
         record = predicted_record(
             prepared,
@@ -262,6 +252,49 @@ def predict_prepared(
 
         record = with_collective_choices(record, chosen)
     return record, prediction.timeline
+
+
+def _prediction(
+    prepared: PreparedExperiment,
+    granularity: AskedGranularity,
+    shortcuts: "Shortcuts",
+    limits: "Limits",
+    timeline_ranks: Sequence[int],
+    announce: bool,
+) -> "Prediction":
+    """The prediction of a prepared experiment; pass by pass if that was asked for, or is the only quick way."""
+    from quadrille.simulator.simulate import Simulator
+
+    with gc_paused():
+        if granularity == "passes" or (granularity == "auto" and _passes_are_quicker(prepared, limits)):
+            from quadrille.experiments.predict.pass_prediction import predict_passes
+
+            return predict_passes(prepared, timeline_ranks=timeline_ranks, shortcuts=shortcuts, limits=limits)
+        experiment = prepared.experiment
+        simulation = Simulator(
+            prepared.simulated_schedule,
+            prepared.machine,
+            choices=experiment.execution.choices,
+            threads=prepared.threads,
+            placement=experiment.execution.placement,
+            shortcuts=shortcuts,
+            granularity=granularity,
+            rank_placement=prepared.placement,
+            limits=limits,
+            jitter=experiment.execution.jitter,
+        )
+        if announce:
+            _announce(simulation, experiment)
+    return simulation.run(timeline_ranks)
+
+
+def _passes_are_quicker(prepared: PreparedExperiment, limits: "Limits") -> bool:
+    """Whether only a walk through the passes of a pipeline predicts the experiment quickly."""
+    if prepared.schedule.grid.pipeline == 1:
+        return False
+    from quadrille.experiments.predict.pass_instances import passes_are_quicker
+
+    return passes_are_quicker(prepared, limits)
 
 
 def _announce(simulation: "Simulator", experiment: "Experiment") -> None:
@@ -286,6 +319,11 @@ def _bound_remark(record: Record, *, named: bool) -> list[str]:
     named : whether the user named the collectives; of the machine's own, equal bounds are not worth a remark
     """
     simulation_entry = record.simulation
+    if simulation_entry is not None and simulation_entry.granularity == "passes":
+        return [
+            f"granularity of passes: {record.ranks} ranks are not simulated one by one; each pass of a stage takes the "
+            "time of its first pass"
+        ]
     if (
         simulation_entry is None
         or simulation_entry.bound_low_seconds is None
@@ -312,7 +350,7 @@ def _rings_remark(record: Record) -> list[str]:
     """What stands for NCCL's collectives in a prediction with noise or of a message-driven pipeline."""
     if not record.options.collectives.startswith("nccl"):
         return []
-    if record.options.jitter is not msgspec.UNSET:
+    if record.options.jitter is not msgspec.UNSET and not record.options.jitter.startswith("gpus="):
         return [
             "collectives: rings of single ranks stand for NCCL's, whose model knows no single op, and --jitter draws "
             "noise for each"
@@ -337,6 +375,10 @@ def _remarks(prepared: PreparedExperiment, peak_bytes: int) -> list[str]:
         lines.append(f"{who} {needed}, and a device of {machine.name} has {held}: it would not fit")
     elif nearly_full := _nearly_full(prepared, peak_bytes):
         lines.append(nearly_full)
+    if prepared.pace > 1.0:
+        lines.append(
+            f"all ranks compute at the expected pace of the slowest GPU, {100 * (prepared.pace - 1):.1f} % slower"
+        )
     if dtype not in machine.device.peak_flops_per_second:
         accepted = ", ".join(machine.device.peak_flops_per_second)
         lines.append(f"{machine.name} gives no speed for {dtype}, only for {accepted}")

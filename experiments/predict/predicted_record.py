@@ -5,7 +5,6 @@ from typing import Any
 
 from quadrille.algorithms.analysis.volumes import volumes
 from quadrille.algorithms.formats.record import OpRecord, Provenance, Record, Reference, Simulation
-from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.experiments.predict.prepared_experiment import PreparedExperiment
 from quadrille.experiments.records.path_segments import path_segments
 from quadrille.experiments.records.record_entries import machine_entry, op_entry, volume_fields, workload_fields
@@ -23,6 +22,11 @@ CONSTANT_RATES_APPROXIMATION = (
     "every transfer of a collective keeps one rate, that of all its groups at once; the exact simulation, in which "
     "rates change whenever a transfer begins or ends, lies between bound_low_seconds (every transfer alone) and "
     "bound_high_seconds (every transfer beside all transfers that may overlap it): proven, not estimated"
+)
+PASSES_APPROXIMATION = (
+    "each stage runs one pass of each kind in a simulation; all passes of a stage take the time of that pass, messages "
+    "between stages the time of one message, and the rule of the pipeline decides their order in virtual time; passes "
+    "of different stages do not slow each other"
 )
 
 
@@ -65,19 +69,27 @@ def predicted_record(
         simulation=_simulation(prediction, even_within),
         reference=_reference_of_calibration(machine, experiment.grid.size, prepared.device),
         provenance=provenance,
-        **_training_fields(prepared, makespan, ops, prediction.timeline),
+        **_training_fields(prepared, makespan, ops, prediction),
     )
 
 
 def _training_fields(
-    prepared: PreparedExperiment, seconds: float, ops: Sequence[OpRecord], timeline: Timeline
+    prepared: PreparedExperiment, seconds: float, ops: Sequence[OpRecord], prediction: Prediction
 ) -> dict[str, Any]:
     """The fields that only records of training have; empty for a matmul."""
     if isinstance(prepared.experiment, MatmulExperiment):
         return {}
     from quadrille.experiments.workloads.training_figures import RunTimes, training_fields
 
-    times = RunTimes(seconds, ops, prepared.machine, prepared.threads, device=prepared.device, timeline=timeline)
+    times = RunTimes(
+        seconds,
+        ops,
+        prepared.machine,
+        prepared.threads,
+        device=prepared.device,
+        timeline=prediction.timeline,
+        pass_orders=prediction.pass_orders,
+    )
     return training_fields(prepared.experiment, prepared.schedule, times)
 
 
@@ -93,12 +105,21 @@ def _simulation(prediction: Prediction, even_within: float | None) -> Simulation
         iterations_skipped=extent.iterations_skipped,
         shards="exact" if even_within is None else "even",
         shards_bound=even_within or 0.0,
-        granularity="exact" if bound is None else "collective",
+        granularity=prediction.granularity,
         bound_low_seconds=None if bound is None else bound.low,
         bound_high_seconds=None if bound is None else bound.high,
         bound_proven=bound is not None and bound.proven,
-        approximation="" if bound is None else CONSTANT_RATES_APPROXIMATION if bound.proven else NCCL_APPROXIMATION,
+        approximation=_approximation(prediction),
     )
+
+
+def _approximation(prediction: Prediction) -> str:
+    """What was simplified, in words; empty for an exact simulation."""
+    if prediction.granularity == "passes":
+        return PASSES_APPROXIMATION
+    if prediction.bound is None:
+        return ""
+    return CONSTANT_RATES_APPROXIMATION if prediction.bound.proven else NCCL_APPROXIMATION
 
 
 def _reference_of_calibration(machine: Machine, ranks: int, device: FullestDevice) -> Reference | None:

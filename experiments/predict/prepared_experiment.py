@@ -51,6 +51,14 @@ class PreparedExperiment:
         return nodes_of_ranks(self.placement)
 
     @property
+    def pace(self) -> float:
+        """Factor on the seconds of local work because ranks wait for the slowest GPU; 1 if GPUs are equal."""
+        jitter = self.experiment.execution.jitter
+        if jitter is None:
+            return 1.0
+        return self.placement.at_the_pace_of_the_slowest(jitter.gpus_of(self.machine)).slowdown
+
+    @property
     def shards(self) -> Shards:
         """Size of the simulated shards: exact, or even for the mean size."""
         asked = self.experiment.execution.shards
@@ -74,7 +82,7 @@ def prepare(experiment: "Experiment", machine: Machine) -> PreparedExperiment:
     InputError : more ranks than the machine has GPUs, or a placement that does not fit
     """
     assert not experiment.execution.any_order, "choose_order chooses the order first"
-    experiment = with_machine_choices(experiment, machine)
+    experiment = _with_machine_jitter(with_machine_choices(experiment, machine), machine)
     placement = place_ranks(machine, experiment.grid.size, experiment.execution.placement, experiment.grid)
     if experiment.execution.choices.set_name == "hierarchical":
         experiment = experiment.on_nodes(nodes_of_ranks(placement))
@@ -87,6 +95,15 @@ def with_machine_choices(experiment: AnyExperiment, machine: Machine) -> AnyExpe
     if not execution.choices.by_machine:
         return experiment
     return replace(experiment, execution=replace(execution, choices=machine_choices(execution.choices, machine)))
+
+
+def _with_machine_jitter(experiment: AnyExperiment, machine: Machine) -> AnyExperiment:
+    """The experiment with the number of the machine for `--jitter gpus=machine`."""
+    execution = experiment.execution
+    if execution.jitter is None:
+        return experiment
+    jitter = replace(execution.jitter, gpus=execution.jitter.gpus_of(machine))
+    return replace(experiment, execution=replace(execution, jitter=jitter))
 
 
 def even_shards_bound(prepared: PreparedExperiment) -> float | None:

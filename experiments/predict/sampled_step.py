@@ -4,9 +4,9 @@ The sample runs on the ranks of one pipeline stage.  Its ops are divided into pa
 are combined in the order of the pipeline's slots (`pipeline_slots.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import Communication
 from quadrille.algorithms.schedule.schedule import Schedule
@@ -16,44 +16,87 @@ from quadrille.algorithms.training.vocabulary import TABLE
 from quadrille.experiments.predict.closed_form import ClosedFormModel
 from quadrille.experiments.predict.layer_extrapolation import FEW_LAYERS, extrapolated
 from quadrille.experiments.predict.step_parts import (
+    Loops,
+    StepParts,
     loops_by_op,
     sample_experiment,
     stage_message_count,
     step_parts,
 )
-from quadrille.experiments.predict.training_step import TrainingStep, simulated_ops, with_layers, without_rounding_error
+from quadrille.experiments.predict.training_step import (
+    SimulatedOps,
+    TrainingStep,
+    with_layers,
+    without_rounding_error,
+)
 from quadrille.experiments.workloads.training import TrainingExperiment
-from quadrille.topologies.machines.machine import Machine
 
 
-def closed_form_step(experiment: TrainingExperiment, closed_form_model: ClosedFormModel) -> TrainingStep:
-    """The training step from the closed form of its sample; no communication is hidden.
+@dataclass(frozen=True, slots=True)
+class SampleCosts:
+    """The closed-form times of a sample, which all orders of passes and all numbers of stages share.
+
+    Parameters
+    ----------
+    local : parts of the step's local work
+    communication, overlapped : parts of its communication, without and with overlap
+    table_gradient_bytes : size of a rank's gradient of the embedding table [B]
+    """
+
+    local: StepParts
+    communication: StepParts
+    overlapped: StepParts
+    table_gradient_bytes: int
+
+    @property
+    def seconds(self) -> StepParts:
+        """The parts of the step if local work hides as much of the overlapped communication as takes no longer."""
+        return self.local.longer(self.overlapped) + self.communication
+
+    @property
+    def hidden(self) -> StepParts:
+        """The parts of the hidden communication."""
+        return self.local.shorter(self.overlapped)
+
+
+def sample_costs(sampled: TrainingExperiment, closed_form_model: ClosedFormModel) -> SampleCosts:
+    """The closed-form times of a sample (`sample_experiment`)."""
+    schedule = sampled.applied_schedule()
+    loops = loops_by_op(schedule)
+    costs: dict[bool | None, list[tuple[Loops, float]]] = {None: [], False: [], True: []}
+    for op, _, seconds in closed_form_model.priced(schedule):
+        costs[op.concurrent if isinstance(op, Communication) else None].append((loops[op.name], seconds))
+    local, communication, overlapped = (step_parts(costs[kind], sampled) for kind in (None, False, True))
+    return SampleCosts(local, communication, overlapped, _table_gradient_bytes(schedule))
+
+
+def closed_form_step(
+    experiment: TrainingExperiment,
+    costs_of: Callable[[TrainingExperiment], SampleCosts],
+    closed_form_model: ClosedFormModel,
+) -> TrainingStep:
+    """The training step from the closed form of its sample; overlapped communication takes no time beside local work.
 
     Parameters
     ----------
     experiment : step with its grid, scheme and microbatch
+    costs_of : function that returns the `sample_costs` of a sample
     closed_form_model : alpha-beta model of the machine
     """
-    sampled = sample_experiment(experiment)
-    schedule = sampled.applied_schedule()
-    loops, priced = loops_by_op(schedule), list(closed_form_model.priced(schedule))
-    local_parts, communication_parts = (
-        step_parts(
-            ((loops[op.name], cost) for op, _, cost in priced if isinstance(op, Communication) is moves), sampled
-        )
-        for moves in (False, True)
-    )
+    costs = costs_of(sample_experiment(experiment))
     stages, hop = experiment.stages, _stage_message_seconds(experiment, closed_form_model)
-    seconds = (local_parts + communication_parts).step(stages, hop) + _table_gradient_seconds(
-        experiment, schedule, closed_form_model
+    seconds = costs.seconds.step(stages, hop) + _table_gradient_seconds(
+        experiment, costs.table_gradient_bytes, closed_form_model
     )
-    compute, transfer = (
-        local_parts.reporting(stages),
-        communication_parts.reporting(stages) + stage_message_count(stages) * hop,
-    )
-    waiting = without_rounding_error(seconds - compute - transfer, seconds)
+    compute, hidden = costs.local.reporting(stages), costs.hidden.reporting(stages)
+    transfer = (costs.communication + costs.overlapped).reporting(stages) + stage_message_count(stages) * hop
     return TrainingStep(
-        seconds=seconds, compute=compute, transfer=transfer, waiting=waiting, exposed_seconds_by_axis={}
+        seconds=seconds,
+        compute=compute,
+        transfer=transfer,
+        hidden=hidden,
+        waiting=without_rounding_error(seconds - compute - transfer + hidden, seconds),
+        exposed_seconds_by_axis={},
     )
 
 
@@ -70,22 +113,31 @@ def _stage_message_seconds(experiment: TrainingExperiment, closed_form_model: Cl
     return closed_form_model.hops.axis_link(grid, "pipeline", 1, size).seconds(size)
 
 
-def _table_gradient_seconds(
-    experiment: TrainingExperiment, sampled: Schedule, closed_form_model: ClosedFormModel
-) -> float:
-    """The time in which the first and the last stage exchange the gradients of a shared embedding table [s]."""
+def _table_gradient_bytes(sampled: Schedule) -> int:
+    """The size of a rank's gradient of the embedding table [B]."""
+    gradient = f"d{TABLE}"
+    return sampled.tensors[gradient].block(sampled.coordinates(0)).elements * sampled.item_bytes(gradient)
+
+
+def _table_gradient_seconds(experiment: TrainingExperiment, size: int, closed_form_model: ClosedFormModel) -> float:
+    """The time in which the first and the last stage exchange the gradients of a shared embedding table [s].
+
+    Parameters
+    ----------
+    size : size of a rank's gradient [B]
+    """
     assert isinstance(experiment.problem, Gpt)
     if experiment.grid.pipeline == 1 or not experiment.problem.architecture.shared_table:
         return 0.0
-    gradient = f"d{TABLE}"
-    size = sampled.tensors[gradient].block(sampled.coordinates(0)).elements * sampled.item_bytes(gradient)
     return 2 * closed_form_model.hops.axis_link(
         experiment.grid, "pipeline", experiment.grid.pipeline - 1, size
     ).seconds(size)
 
 
 def sampled_step(
-    experiment: TrainingExperiment, machine: Machine, granularity: AskedGranularity, closed_form_model: ClosedFormModel
+    experiment: TrainingExperiment,
+    ops_of: Callable[[TrainingExperiment], SimulatedOps],
+    closed_form_model: ClosedFormModel,
 ) -> TrainingStep:
     """The training step from a simulation of its sample.
 
@@ -94,11 +146,11 @@ def sampled_step(
     Parameters
     ----------
     experiment : step with its grid, scheme and microbatch
-    granularity : granularity of the simulation, exact or collective
+    ops_of : function that simulates a sample on the machine
     closed_form_model : alpha-beta model of the machine, for messages between stages
     """
     sampled = sample_experiment(experiment)
-    simulated = simulated_ops(sampled, machine, granularity)
+    simulated = ops_of(sampled)
     loops, stages, hop = (
         loops_by_op(simulated.schedule),
         experiment.stages,
@@ -114,7 +166,7 @@ def sampled_step(
     charged = step_parts(((loops[name], each) for name, each in (local_parts | exposed).items()), sampled)
     waiting_factor = simulated.every.seconds / sum((local_parts | exposed).values())
     seconds = charged.times(waiting_factor).step(stages, hop) + _table_gradient_seconds(
-        experiment, simulated.schedule, closed_form_model
+        experiment, _table_gradient_bytes(simulated.schedule), closed_form_model
     )
     compute, busy = (
         mean_stage_seconds(local_parts),

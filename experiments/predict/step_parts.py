@@ -81,6 +81,14 @@ class StepParts:
         """The parts, each multiplied by a factor."""
         return self._each(self, lambda seconds, _: factor * seconds)
 
+    def longer(self, parts: "StepParts") -> "StepParts":
+        """The longer of both times of each part."""
+        return self._each(parts, max)
+
+    def shorter(self, parts: "StepParts") -> "StepParts":
+        """The shorter of both times of each part."""
+        return self._each(parts, min)
+
     def _each(self, parts: "StepParts", change: Callable[[float, float], float]) -> "StepParts":
         names = ("once", "layer", "microbatch", "both")
         return replace(self, **{name: change(getattr(self, name), getattr(parts, name)) for name in names})
@@ -126,7 +134,9 @@ def sample_experiment(experiment: TrainingExperiment) -> TrainingExperiment:
     layers = min(stages.layers, single_layer_count(experiment.execution))
     alone = stages.microbatches == stages.count == 1
     batch = problem.batch // stages.microbatches * (1 if alone else FEW_MICROBATCHES)
-    few = replace(problem, layers=layers, batch=batch, interleave=1)
+    few = replace(
+        problem, layers=layers, batch=batch, interleave=1, pipeline_schedule="1f1b", pipeline_limit=0, stages=()
+    )
     lengths = {axis: experiment.grid.length(axis) for axis in ("data", "z", "y", "x")}
     return replace(experiment, problem=few, grid=Grid(**lengths, order=experiment.grid.order))
 

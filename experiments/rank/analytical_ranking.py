@@ -122,7 +122,7 @@ def _communication_seconds(
         fitting.lengths,
         bandwidths,
         recomputed=question.problem.recompute == "full",
-        gradient_bytes=question.problem.precision.gradient_bytes,
+        gradient_bytes=question.problem.precision.gradient_bytes * question.problem.kept_share,
     )
     return {axis: question.shape.layers * seconds for axis, seconds in block.items()}
 

@@ -97,15 +97,25 @@ def candidate_grids(gpus: int, limits: GridLimits, shape: ModelShape, batch: int
     return _with_orders(_divisible(allowed, shape, batch, gpus), limits.order)
 
 
-def _within_limits(boxes: Ints, gpus: int, limits: GridLimits) -> Ints:
+def check_limits(gpus: int, limits: GridLimits) -> None:
+    """Checks that a number of GPUs has grids within the limits.
+
+    Raises
+    ------
+    ParameterError : it has none
+    """
     if limits.least_model_parallel > gpus:
         raise ParameterError(
             "min_model_parallel", f"{limits.least_model_parallel}: at most the number of GPUs, {gpus}, is accepted"
         )
+    if limits.powers_of_two and gpus & (gpus - 1):
+        raise ParameterError("gpus", f"{gpus}: grids of powers of two alone need a power of two")
+
+
+def _within_limits(boxes: Ints, gpus: int, limits: GridLimits) -> Ints:
+    check_limits(gpus, limits)
     if limits.powers_of_two:
         boxes = boxes[((boxes & (boxes - 1)) == 0).all(axis=1)]
-        if not len(boxes):
-            raise ParameterError("gpus", f"{gpus}: grids of powers of two alone need a power of two")
     selected: Ints = boxes[gpus // boxes[:, MODELLED.index("data")] >= limits.least_model_parallel]
     return selected
 

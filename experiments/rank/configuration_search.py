@@ -3,7 +3,8 @@
 An estimate (`lower_estimates.py`) orders the configurations of each scheme.  The best are
 evaluated in full until enough of them fit: their memory from their own schedules,
 their seconds by the closed form (`quadrille.experiments.predict`) of a few layers and
-microbatches, combined in the order of the pipeline's slots (`sampled_step.py`).  NCCL's
+microbatches, combined in the order of the pipeline's slots (`sampled_step.py`).  A configuration whose
+lower bound is above the times of the best is not evaluated.  NCCL's
 rings have the bandwidths of the 4D model: measured if there is a table, else
 simulated.  The best configurations are also tried in other rank orders.
 
@@ -18,10 +19,16 @@ from dataclasses import dataclass, replace
 from quadrille.algorithms.analysis.axonn import MODELLED
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.output.progress import StepCount
-from quadrille.experiments.rank.configuration_evaluator import Configuration, Evaluator
+from quadrille.experiments.rank.configuration_evaluator import Configuration, Evaluator, speed_key
 from quadrille.experiments.rank.configurations import SearchSpace, configurations
-from quadrille.experiments.rank.lower_estimates import estimated_seconds, least_bytes
+from quadrille.experiments.rank.lower_estimates import (
+    best_flops_per_second,
+    estimated_seconds,
+    least_bytes,
+    least_seconds,
+)
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.ring_bandwidths import (
     Ring,
@@ -39,7 +46,10 @@ FITTING_WANTED, FITTING_WANTED_BY_SCHEME, EVALUATED_TOGETHER = 32, 20, 16
 """Number of fitting configurations that are wanted in all, and at least for each scheme; number evaluated at a time."""
 MOST_EVALUATED = 4
 """Limit of the configurations that are evaluated, as a multiple of those wanted."""
+WIDER = 4
+"""Factor of these numbers if options of the step are searched beside the grid."""
 SLOWER, OTHER_ORDER = "a slower estimate", "a slower rank order"
+BOUNDED = "a lower bound of the time above the times of the best"
 Alternatives = tuple[TrainingExperiment, ...]
 """Configurations in order of preference: the first that fits in memory is used."""
 
@@ -84,7 +94,9 @@ def search_configurations(
     rings, simulated = _ring_bandwidths(question, [experiment.grid for experiment in fitting], work_sharing)
     evaluator = Evaluator(question, rings)
     best: list[Configuration] = []
-    fitting_wanted = max(FITTING_WANTED_BY_SCHEME, FITTING_WANTED // len(space.schemes))
+    fitting_wanted = max(FITTING_WANTED_BY_SCHEME, FITTING_WANTED // len(space.schemes)) * (
+        WIDER if space.unsearched else 1
+    )
     by_estimate = [
         _sorted_by_estimate(question, evaluator, [experiment for experiment in fitting if experiment.scheme == scheme])
         for scheme in space.schemes
@@ -96,7 +108,7 @@ def search_configurations(
     ) as step_count:
         for scheme_candidates in by_estimate:
             best += _evaluate_until_enough(
-                evaluator, scheme_candidates, excluded, work_sharing, fitting_wanted, step_count
+                question, evaluator, scheme_candidates, excluded, work_sharing, fitting_wanted, step_count
             )
     if not best:
         raise _no_configuration(question, excluded)
@@ -120,12 +132,18 @@ def search_configurations(
     return RankedConfigurations(tuple(best), evaluator, excluded, simulated, measured)
 
 
+def with_unsearched(ranking: RankedConfigurations, unsearched: Sequence[Configuration]) -> RankedConfigurations:
+    """The ranking with the configurations of the space without the searched options, each once."""
+    every = {configuration.experiment: configuration for configuration in (*ranking.best, *unsearched)}
+    return replace(ranking, best=tuple(_sorted_by_seconds([*every.values()])))
+
+
 def _no_configuration(question: RankQuestion, excluded: ExcludedGrids) -> InputError:
     """The error if no configuration is left: the reasons, and options that would help."""
     if not excluded.counts:
         return InputError(
-            f"no grid of {question.gpus} GPUs has --min-model-parallel {question.limits.least_model_parallel}"
-            + (" and powers of two alone: leave --powers-of-two out" if question.limits.powers_of_two else "")
+            f"no grid of {question.gpus} GPUs with these pipelines has --min-model-parallel "
+            f"{question.limits.least_model_parallel}"
         )
     sharing = fullest_device(question.machine, question.gpus).ranks
     return excluded.error(f"model {question.shape.name}", "configuration", question.machine, sharing)
@@ -165,22 +183,23 @@ def _sorted_by_estimate(
     question: RankQuestion, evaluator: Evaluator, all_experiments: Sequence[TrainingExperiment]
 ) -> list[Alternatives]:
     """The configurations of a scheme, the fastest by the estimate first."""
-    products, peak = question.products(), question.peak_flops_per_second
+    products, rate = question.products(), best_flops_per_second(question.machine, question.training.dtype)
     grouped: dict[object, list[TrainingExperiment]] = defaultdict(list)
     for number, experiment in enumerate(all_experiments):
+        assert isinstance(experiment.problem, Gpt)
         alone = number if experiment.grid.pipeline > 1 else None
-        recompute = getattr(experiment.problem, "recompute", None)
-        grouped[experiment.grid, experiment.problem.zero, recompute, alone].append(experiment)
+        grouped[replace(experiment, problem=replace(experiment.problem, micro_batch=None)), alone].append(experiment)
 
     def seconds(alternatives: Alternatives) -> float:
         experiment = alternatives[0]
         bandwidths = {axis: evaluator.bandwidth(experiment, axis) for axis in MODELLED}
-        return float(f"{estimated_seconds(experiment, question.shape, products, bandwidths, peak):.9e}")
+        return float(f"{estimated_seconds(experiment, question.shape, products, bandwidths, rate):.9e}")
 
     return sorted(map(tuple, grouped.values()), key=seconds)
 
 
 def _evaluate_until_enough(
+    question: RankQuestion,
     evaluator: Evaluator,
     by_estimate: Sequence[Alternatives],
     excluded: ExcludedGrids,
@@ -192,8 +211,10 @@ def _evaluate_until_enough(
     fitting: list[Configuration] = []
     evaluated, limit = 0, min(len(by_estimate), MOST_EVALUATED * fitting_wanted)
     while evaluated < limit and len(fitting) < fitting_wanted:
-        part = by_estimate[evaluated : evaluated + EVALUATED_TOGETHER]
-        evaluated += len(part)
+        together = by_estimate[evaluated : evaluated + EVALUATED_TOGETHER]
+        evaluated += len(together)
+        part = _not_bounded(question, together, fitting, excluded)
+        step_count.done += len(together) - len(part)
         for alternatives, result in zip(
             part, work_sharing.answers(evaluator.first_fitting, part, step_count), strict=True
         ):
@@ -207,10 +228,30 @@ def _evaluate_until_enough(
     return fitting
 
 
+def _not_bounded(
+    question: RankQuestion,
+    together: Sequence[Alternatives],
+    fitting: Sequence[Configuration],
+    excluded: ExcludedGrids,
+) -> list[Alternatives]:
+    """The alternatives that may be among the best, by the lower bounds of their times."""
+    if len(fitting) < question.top:
+        return list(together)
+    rate = best_flops_per_second(question.machine, question.training.dtype)
+    limit = sorted(configuration.step.seconds for configuration in fitting)[question.top - 1]
+    possible = []
+    for alternatives in together:
+        if min(least_seconds(experiment, rate) for experiment in alternatives) <= limit:
+            possible.append(alternatives)
+        else:
+            excluded.add(BOUNDED, f"{alternatives[0].scheme.name} on {alternatives[0].grid}", len(alternatives))
+    return possible
+
+
 def _in_all_orders(experiment: TrainingExperiment) -> Iterator[TrainingExperiment]:
     """The configuration in all distinct rank orders, with the pipeline's axis outermost."""
     return (replace(experiment, grid=grid) for grid in grids_in_every_order(experiment.grid))
 
 
 def _sorted_by_seconds(ranked: Sequence[Configuration]) -> list[Configuration]:
-    return sorted(ranked, key=lambda configuration: float(f"{configuration.step.seconds:.9e}"))
+    return sorted(ranked, key=lambda configuration: speed_key(configuration.step))

@@ -1,4 +1,4 @@
-"""Configurations that train a model on a number of GPUs: scheme, grid, pipeline, ZeRO, chunks, microbatch.
+"""Configurations that train a model on a number of GPUs: scheme, grid, microbatch, and the options of `SEARCH_OPTIONS`.
 
 A scheme is tried on grids of the form that its authors give it (`GRID_FORMS` of
 `quadrille.experiments.sweep.best_grid`), whose groups of x and y span no more than `MOST_NODES_OF_X_AND_Y`
@@ -6,19 +6,19 @@ nodes.  The pipeline's axis is the slowest.  Microbatches are powers of two, at
 most `LARGEST_MICROBATCH` sequences in a pipeline, or all of a replica's share.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from quadrille.algorithms.analysis.axonn import MODELLED
 from quadrille.algorithms.errors import InputError, ParameterError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, check_gpt
-from quadrille.algorithms.training.recompute import Recompute
 from quadrille.algorithms.training.scheme import Scheme
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
-from quadrille.experiments.rank.candidate_grids import GridLimits
+from quadrille.experiments.rank.candidate_grids import GridLimits, check_limits
 from quadrille.experiments.rank.rank_question import RankQuestion
+from quadrille.experiments.rank.search_options import SEARCH_OPTIONS, Value
 from quadrille.experiments.sweep.best_grid import GRID_FORMS, MOST_NODES_OF_X_AND_Y
 from quadrille.experiments.workloads.grids import divisors, factorisations
 from quadrille.experiments.workloads.no_grid import DIVISION, ExcludedGrids
@@ -36,32 +36,36 @@ class SearchSpace:
     ----------
     schemes : schemes
     stages, micro_batches : numbers of stages, and sequences of a microbatch; None for all possible values
-    zeros, chunks : stages of ZeRO, and chunks of layers of a stage; without a pipeline only one chunk is tried
-    recomputes : what is recomputed; None for what the question's training step recomputes
+    options : values of each option of `SEARCH_OPTIONS`; the question's training step decides about the others
+    unsearched : the space without the options that the user asked to search, for comparison; None if there are none
     """
 
     schemes: tuple[Scheme, ...]
     stages: tuple[int, ...] | None = (1,)
-    zeros: tuple[int, ...] = (0,)
-    chunks: tuple[int, ...] = (1,)
     micro_batches: tuple[int, ...] | None = None
-    recomputes: tuple[Recompute, ...] | None = None
+    options: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    unsearched: "SearchSpace | None" = None
 
 
 def configurations(question: RankQuestion, space: SearchSpace) -> tuple[list[TrainingExperiment], ExcludedGrids]:
-    """All possible configurations of a search space, and the excluded configurations by reason."""
+    """All possible configurations of a search space, and the excluded configurations by reason.
+
+    Raises
+    ------
+    ParameterError : the number of GPUs has no grids within the limits
+    """
     from quadrille.simulator.machine.network import network_of
 
+    check_limits(question.gpus, question.limits)
     training, per_node = question.training, network_of(question.machine).per_node
     excluded, experiments = ExcludedGrids(), []
     for scheme, grid in product(space.schemes, _grids(question.gpus, space, question.limits)):
         if reason := _exclusion_reason(scheme, grid, per_node) or _duplicate_reason(scheme, grid, space):
             excluded.add(reason, f"{scheme.name} on {grid}")
             continue
-        chunk_counts = space.chunks if grid.pipeline > 1 else (1,)
-        for zero, chunks, recomputing in product(space.zeros, chunk_counts, _recomputing(training, space)):
-            for problem in _problems(recomputing, grid, space, zero=zero, chunks=chunks):
-                experiment = replace(training, problem=problem, scheme=scheme, grid=grid)
+        for chosen in _with_options(replace(training, scheme=scheme, grid=grid), space):
+            for problem in _problems(chosen, space):
+                experiment = replace(chosen, problem=problem)
                 try:
                     _check_configuration(experiment)
                 except InputError as error:
@@ -71,12 +75,15 @@ def configurations(question: RankQuestion, space: SearchSpace) -> tuple[list[Tra
     return experiments, excluded
 
 
-def _recomputing(training: TrainingExperiment, space: SearchSpace) -> list[TrainingExperiment]:
-    """The training step with everything that may be recomputed."""
-    if space.recomputes is None:
-        return [training]
-    assert isinstance(training.problem, Gpt)
-    return [replace(training, problem=replace(training.problem, recompute=word)) for word in space.recomputes]
+def _with_options(experiment: TrainingExperiment, space: SearchSpace) -> Iterator[TrainingExperiment]:
+    """The experiment with every combination of the values of options that differ on its grid."""
+    with_values = [experiment]
+    for name, values in space.options.items():
+        option = SEARCH_OPTIONS[name]
+        with_values = [
+            option.applied(chosen, value) for chosen in with_values for value in option.values_on(chosen, values)
+        ]
+    yield from with_values
 
 
 def _grids(gpus: int, space: SearchSpace, limits: GridLimits) -> Iterator[Grid]:
@@ -112,16 +119,16 @@ def _duplicate_reason(scheme: Scheme, grid: Grid, space: SearchSpace) -> str:
     return "the 4D algorithm on x alone, which is megatron's" if is_duplicate else ""
 
 
-def _problems(training: TrainingExperiment, grid: Grid, space: SearchSpace, *, zero: int, chunks: int) -> Iterator[Gpt]:
+def _problems(experiment: TrainingExperiment, space: SearchSpace) -> Iterator[Gpt]:
     """The model with each microbatch that is tried, the largest first."""
-    problem = training.problem
+    problem, grid = experiment.problem, experiment.grid
     assert isinstance(problem, Gpt)
     share = max(1, problem.batch // (grid.data * grid.z))
     sizes: Sequence[int] = space.micro_batches or _microbatch_sizes(
         share, most=share if grid.pipeline == 1 else LARGEST_MICROBATCH
     )
     for size in sorted(sizes, reverse=True):
-        yield replace(problem, micro_batch=size, zero=zero, interleave=chunks)
+        yield replace(problem, micro_batch=size)
 
 
 def _microbatch_sizes(share: int, most: int) -> list[int]:

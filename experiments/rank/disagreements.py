@@ -67,7 +67,7 @@ def causes_of_communication_model(modelled: Sequence[float], steps: Sequence[Tra
 
 
 def causes_of_closed_form(modelled: Sequence[TrainingStep], steps: Sequence[TrainingStep]) -> list[Cause]:
-    """The causes for the closed-form model, which has all parts of a step except overlap, the best explanation first.
+    """The causes for the closed-form model, which has all parts of a step, the best explanation first.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def causes_of_closed_form(modelled: Sequence[TrainingStep], steps: Sequence[Trai
     added_seconds = {
         "compute": [step.compute - model.compute for model, step in pairs],
         "communication": [step.latency + step.transfer - model.transfer for model, step in pairs],
-        "overlap": [-step.hidden for step in steps],
+        "overlap": [model.hidden - step.hidden for model, step in pairs],
         "waiting": [step.waiting - model.waiting for model, step in pairs],
     }
     return _sorted_by_tau(added_seconds, [model.seconds for model in modelled], steps)

@@ -1,11 +1,12 @@
-"""Lower estimates of a configuration's step time and memory, without its schedule.
+"""Bounds and estimates of a configuration's step time and memory, without its schedule.
 
-    seconds = (products at the peak rate of the device + communication of layers) · (1 + pipeline bubble)
-    bytes   = weights, gradients and optimizer states of the layers, nothing else
+    bound    = products at the best rate of the device, once the last stage of the pipeline has its first input
+    estimate = (products at the best rate of the device + communication of layers) · (1 + pipeline bubble)
+    bytes    = weights, gradients and optimizer states of the layers, nothing else
 
-Communication is that of the 4D model (`quadrille.algorithms.analysis.axonn`), with the
-changes by a pipeline and ZeRO: weights are gathered for every microbatch.  All schemes use
-the communication of 4D, so the estimate only orders the configurations of one scheme for
+No configuration is faster than its bound.  The communication of the estimate is that of the 4D model
+(`quadrille.algorithms.analysis.axonn`), with the changes by a pipeline and ZeRO: weights are gathered for every
+microbatch.  All schemes use the communication of 4D, so the estimate only orders the configurations of one scheme for
 evaluation; schemes are never compared by it.
 """
 
@@ -13,12 +14,19 @@ from collections.abc import Mapping, Sequence
 
 from quadrille.algorithms.analysis.axonn import MODELLED, ProductSizes, block_seconds
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.schedule.tensors import ITEM_BYTES
+from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
+from quadrille.algorithms.training.flops import layer_flops
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.experiments.workloads.training import TrainingExperiment
+from quadrille.topologies.machines.machine import Machine
 
 MASTER_AND_MOMENTS = 12
+GATHERED_ONCE = 2 / 3
+"""The traffic of weights that are gathered once, as a share of that of weights that are gathered twice; gradients are
+scattered once."""
+BUBBLE_OF_SPLIT = 1 / 3
+"""The bubble of ZB-H1, F + B - W, as a share of that of 1F1B, F + B + W, if F, B and W take the same time."""
 
 
 def least_bytes(experiment: TrainingExperiment, shape: ModelShape) -> float:
@@ -28,11 +36,51 @@ def least_bytes(experiment: TrainingExperiment, shape: ModelShape) -> float:
     item, data_ranks = ITEM_BYTES[problem.dtype], grid.data
     gradients = problem.gradient_bytes if problem.precision.mixed else item
     states = MASTER_AND_MOMENTS if problem.precision.mixed else 2 * item
-    state_bytes = (item, gradients, states)
+    state_bytes: tuple[float, float, float] = (item, gradients, states)
+    if problem.pruning.compressed:
+        state_bytes = _compressed_bytes(problem, item, gradients, states)
     bytes_of_weight = sum(
         size / (data_ranks if problem.zero >= begin else 1) for size, begin in zip(state_bytes, (3, 2, 1), strict=True)
     )
     return bytes_of_weight * shape.layers * shape.products / (grid.size // grid.data)
+
+
+def _compressed_bytes(problem: Gpt, item: int, gradients: int, states: int) -> tuple[float, float, float]:
+    """Bytes of weights, gradients and optimizer states of a pruned parameter; with ZeRO 3, of kept weights only."""
+    share = problem.kept_share
+    master = 0 if problem.precision.mixed else item
+    return item * (share if problem.zero == 3 else 1), gradients * share, (states + master) * share
+
+
+def best_flops_per_second(machine: Machine, dtype: DType) -> float | None:
+    """The rate of products that no product of a GPU exceeds [flop/s]; None if the machine has no rate of the dtype."""
+    device = machine.device
+    peak = device.peak_flops_per_second.get(dtype)
+    is_measured = any(row.dtype == dtype for row in device.gemm)
+    if peak is None or is_measured or device.achieved is None:
+        return peak
+    return peak * device.achieved.product_share
+
+
+def least_seconds(experiment: TrainingExperiment, flops_per_second: float | None) -> float:
+    """A lower bound of the time of a step [s].
+
+    The last stage has its share of the layers and the logits.  It begins after the forward pass of one microbatch
+    through the first chunk of all other stages.
+
+    Parameters
+    ----------
+    flops_per_second : rate of products that no product of a GPU exceeds [flop/s]; None if unknown
+    """
+    problem, stages, ranks = experiment.problem, experiment.stages, experiment.grid.size
+    assert isinstance(problem, Gpt)
+    if flops_per_second is None:
+        return 0.0
+    seconds = experiment.step_flops.hardware / (ranks * flops_per_second)
+    if len(set(stages.part_sizes)) > 1:
+        return seconds
+    chunk_flops = layer_flops(problem.shape, problem.batch // stages.microbatches) * stages.part_sizes[0]
+    return seconds + (stages.count - 1) * chunk_flops / (ranks // stages.count * flops_per_second)
 
 
 def estimated_seconds(
@@ -40,7 +88,7 @@ def estimated_seconds(
     shape: ModelShape,
     products: Sequence[ProductSizes],
     bandwidths: Mapping[Axis, float],
-    peak_flops_per_second: float | None,
+    flops_per_second: float | None,
 ) -> float:
     """The estimated time of a step [s], comparable with other configurations of the same scheme.
 
@@ -48,7 +96,7 @@ def estimated_seconds(
     ----------
     products : products of a layer
     bandwidths : bandwidth of the rings of each axis [B/s]
-    peak_flops_per_second : peak rate of a GPU [flop/s]; None if unknown, which leaves out the products
+    flops_per_second : best rate of a GPU [flop/s]; None if unknown, which leaves out the products
     """
     problem, grid, stages = experiment.problem, experiment.grid, experiment.stages
     assert isinstance(problem, Gpt)
@@ -58,13 +106,17 @@ def estimated_seconds(
         {axis: grid.length(axis) for axis in MODELLED},
         bandwidths,
         recomputed=problem.recompute == "full",
-        gradient_bytes=problem.gradient_bytes,
+        gradient_bytes=problem.gradient_bytes * problem.kept_share,
     )
-    traffic_factors = {"z": stages.microbatches, "data": _passes_over_data(problem.zero, stages.microbatches)}
-    communication = shape.layers / stages.count * sum(traffic_factors.get(axis, 1) * block[axis] for axis in MODELLED)
-    compute = experiment.step_flops.hardware / (grid.size * peak_flops_per_second) if peak_flops_per_second else 0.0
-    bubble = (stages.count - 1) / (stages.chunks * stages.microbatches)
-    return (compute + communication) * (1 + bubble)
+    of_weights = stages.microbatches * (GATHERED_ONCE if problem.gathered == "keep" else 1)
+    traffic_factors = {"z": of_weights, "data": _passes_over_data(problem.zero, stages.microbatches)}
+    by_axis = {axis: shape.layers / stages.count * traffic_factors.get(axis, 1) * block[axis] for axis in MODELLED}
+    compute = experiment.step_flops.hardware / (grid.size * flops_per_second) if flops_per_second else 0.0
+    sums, others = by_axis["x"] + by_axis["y"], by_axis["z"] + by_axis["data"]
+    is_beside = bool(experiment.execution.overlaps)  # the sums of the forward pass lie open
+    seconds = max(compute, others + sums / 2) + sums / 2 if is_beside else compute + others + sums
+    bubble = (stages.count - 1) / (stages.chunks * stages.microbatches) * (BUBBLE_OF_SPLIT if stages.splits else 1)
+    return seconds * (1 + bubble)
 
 
 def _passes_over_data(zero: int, microbatches: int) -> float:

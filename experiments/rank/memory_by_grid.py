@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.schedule.kept_elements import Kept
 from quadrille.algorithms.schedule.ops import AllGather, AllReduce, Broadcast, Op, ReduceScatter, lane, reads, writes
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
@@ -47,10 +48,31 @@ def _elements(schedule: Schedule, tensor: Tensor, lengths: Lengths) -> Ints:
 
 def _block(schedule: Schedule, tensor: Tensor, lengths: Lengths) -> Ints:
     """The number of elements of one copy of a tensor on rank 0 [grids]."""
-    size = _length(tensor.rows, schedule, lengths) * _length(tensor.columns, schedule, lengths)
+    rows, columns = _length(tensor.rows, schedule, lengths), _length(tensor.columns, schedule, lengths)
+    size = rows * columns
+    if tensor.kept is not None:
+        return _compressed(schedule, tensor, tensor.kept, rows, columns, lengths)
     for axis in tensor.shards:
         size = _longest(size, lengths[axis])
     return size
+
+
+def _compressed(schedule: Schedule, tensor: Tensor, kept: Kept, rows: Ints, columns: Ints, lengths: Lengths) -> Ints:
+    """The number of elements of a compressed block on rank 0 [grids]."""
+    axes, flat = [axis for axis in tensor.shards if axis != "data"], rows * columns
+    for axis in axes:
+        flat = _longest(flat, lengths[axis])
+    shape = (
+        schedule.sizes[tensor.rows.dimension] * tensor.rows.unit,
+        schedule.sizes[tensor.columns.dimension] * tensor.columns.unit,
+    )
+    blocks, block_of = np.unique(np.stack([rows, columns, flat]), axis=1, return_inverse=True)
+    sizes = [
+        kept.capacity((0, height), (0, width), (0, size) if axes else None, shape)
+        for height, width, size in blocks.T.tolist()
+    ]
+    size = np.array(sizes, dtype=np.int64)[block_of.ravel()]
+    return _longest(size, lengths["data"]) if "data" in tensor.shards else size
 
 
 def _length(part: Part, schedule: Schedule, lengths: Lengths) -> Ints:
@@ -71,10 +93,10 @@ def _longest(size: Ints, parts: Ints) -> Ints:
 def _is_view(schedule: Schedule, name: str, written: tuple[Op, ...], lengths: Lengths) -> NDArray[np.bool_]:
     """Whether a tensor is a view on each grid [grids].
 
-    A view is declared as a shard, or all its writers are collectives of one rank.
+    A view is declared as a part of another tensor, or all its writers are collectives of one rank.
     """
     nowhere = np.zeros_like(next(iter(lengths.values())), dtype=np.bool_)
-    if schedule.tensors[name].shard_of is not None:
+    if schedule.tensors[name].shard_of is not None or schedule.tensors[name].staged_in is not None:
         return ~nowhere
     writers = [op for op in written if name in writes(op)]
     for op in writers:

@@ -6,15 +6,24 @@ prints, and its output does not depend on the number of ranks.
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
+from quadrille.algorithms.errors import InputError
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.analytical_ranking import rank_candidates
 from quadrille.experiments.rank.candidate_step import simulated_step
-from quadrille.experiments.rank.configuration_search import search_configurations
+from quadrille.experiments.rank.configuration_evaluator import Configuration
+from quadrille.experiments.rank.configuration_search import (
+    RankedConfigurations,
+    search_configurations,
+    with_unsearched,
+)
 from quadrille.experiments.rank.configurations import SearchSpace
+from quadrille.experiments.rank.dense_states import compared, with_dense_states
 from quadrille.experiments.rank.grids_report import GridsAnswer, SimulatedGrid, grids_answer, print_grids_answer
 from quadrille.experiments.rank.rank_question import RankQuestion
-from quadrille.experiments.rank.ranking import write_answer
+from quadrille.experiments.rank.ranking import DenseStates, order_by_seconds, write_answer
 from quadrille.experiments.rank.schemes_report import (
     SchemesAnswer,
     SimulatedConfiguration,
@@ -22,7 +31,11 @@ from quadrille.experiments.rank.schemes_report import (
     schemes_answer,
 )
 from quadrille.experiments.rank.work_sharing import WorkSharing, open_work_sharing
+from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.runtime.host.console import remark_all
+
+COMPARED = 3
+"""Number of configurations without the searched options that are simulated for comparison."""
 
 
 def rank(
@@ -53,7 +66,7 @@ def rank(
     answer = _ranked_answer(question, space, work_sharing)
     if work_sharing.is_root:
         remark_all(_remarks(question))
-        write_answer(answer, to.json, command, lambda: _print(answer, again(answer.simulated[0])))
+        write_answer(answer, to.json, command, lambda: _print(answer, again))
     return answer
 
 
@@ -75,12 +88,26 @@ def ranking(question: RankQuestion, space: SearchSpace | None = None) -> GridsAn
 def _ranked_answer(
     question: RankQuestion, space: SearchSpace | None, work_sharing: WorkSharing
 ) -> GridsAnswer | SchemesAnswer:
-    return _rank_grids(question, work_sharing) if space is None else _rank_schemes(question, space, work_sharing)
+    answer = _rank_grids(question, work_sharing) if space is None else _rank_schemes(question, space, work_sharing)
+    if not question.problem.sparse_states:
+        return answer
+    return msgspec.structs.replace(answer, dense_states=_dense_states(question, space, work_sharing, answer))
 
 
-def _print(answer: GridsAnswer | SchemesAnswer, again: str) -> None:
+def _dense_states(
+    question: RankQuestion, space: SearchSpace | None, work_sharing: WorkSharing, answer: GridsAnswer | SchemesAnswer
+) -> DenseStates:
+    """The same question with dense states, and the gain of compressed states."""
+    try:
+        dense = _ranked_answer(with_dense_states(question), space, work_sharing)
+    except InputError as error:
+        return DenseStates(reason=str(error))
+    return compared(answer.simulated[0], dense.simulated[0])
+
+
+def _print(answer: GridsAnswer | SchemesAnswer, again: Callable[[SimulatedGrid | SimulatedConfiguration], str]) -> None:
     if isinstance(answer, GridsAnswer):
-        print_grids_answer(answer, again)
+        print_grids_answer(answer, again(answer.simulated[0]))
     else:
         print_schemes_answer(answer, again)
 
@@ -97,16 +124,60 @@ def _rank_grids(question: RankQuestion, work_sharing: WorkSharing) -> GridsAnswe
 
 
 def _rank_schemes(question: RankQuestion, space: SearchSpace, work_sharing: WorkSharing) -> SchemesAnswer:
-    """The ranking of configurations of schemes by the closed form, with the best configurations simulated."""
+    """The ranking of configurations of schemes by the closed form, with the best configurations simulated.
+
+    If options are searched, the best configurations without the searched options are simulated too, for comparison.
+    """
     ranking = search_configurations(question, space, work_sharing)
-    best = ranking.best[: question.top]
+    unsearched = _best_unsearched(question, space, work_sharing)
+    ranking = with_unsearched(ranking, unsearched)
+    compared = {configuration.experiment for configuration in unsearched[:COMPARED]}
+    places = [
+        place
+        for place, configuration in enumerate(ranking.best)
+        if place < question.top or configuration.experiment in compared
+    ]
+    experiments = [ranking.best[place].experiment for place in places]
 
-    def simulated(place: int) -> TrainingStep:
-        return ranking.evaluator.simulated(best[place].experiment, question.granularity)
+    def simulated(experiment: TrainingExperiment) -> TrainingStep:
+        return ranking.evaluator.simulated(experiment, question.granularity)
 
-    return schemes_answer(
-        question, ranking, work_sharing.share(simulated, range(len(best)), "simulated", "configurations")
-    )
+    steps = work_sharing.share(simulated, experiments, "simulated", "configurations")
+    if space.unsearched:
+        steps = _fastest_in_full(question, ranking, experiments, steps)
+    simulated_places = dict(zip(places, steps, strict=True))
+    usual = [place for place in places if ranking.best[place].experiment in compared]
+    return schemes_answer(question, space, ranking, simulated_places, usual)
+
+
+def _best_unsearched(
+    question: RankQuestion, space: SearchSpace, work_sharing: WorkSharing
+) -> tuple[Configuration, ...]:
+    """The configurations without the searched options, the fastest by the closed form first; none if none fits."""
+    if space.unsearched is None:
+        return ()
+    try:
+        return search_configurations(question, space.unsearched, work_sharing).best
+    except InputError:
+        return ()
+
+
+def _fastest_in_full(
+    question: RankQuestion,
+    ranking: RankedConfigurations,
+    experiments: Sequence[TrainingExperiment],
+    steps: Sequence[TrainingStep],
+) -> list[TrainingStep]:
+    """The steps, with simulations of all layers and microbatches of pipelines until the fastest step has one.
+
+    Every rank simulates the same pipelines, because each decides about the next.
+    """
+    of_pipelines = {place for place, experiment in enumerate(experiments) if experiment.grid.pipeline > 1}
+    in_full = list(steps)
+    while (fastest := order_by_seconds(in_full)[0]) in of_pipelines:
+        of_pipelines.remove(fastest)
+        in_full[fastest] = ranking.evaluator.simulated_in_full(experiments[fastest], question.granularity)
+    return in_full
 
 
 def _remarks(question: RankQuestion) -> list[str]:

@@ -10,6 +10,7 @@ from quadrille.algorithms.formats.record import Granularity, Shards
 from quadrille.algorithms.formats.tabular import Tabular
 from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.provenance import Provenance, provenance
+from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.disagreements import Cause
 from quadrille.experiments.rank.rank_question import RankQuestion
@@ -77,6 +78,25 @@ class SimulatedEntry(msgspec.Struct, frozen=True, kw_only=True):
 Entry = TypeVar("Entry", bound=SimulatedEntry)
 
 
+class DenseStates(msgspec.Struct, frozen=True, kw_only=True):
+    """The fastest entry of the same question with dense states, and the gain of compressed states.
+
+    Parameters
+    ----------
+    reason : why no grid fits with dense states; empty if one fits
+    grid : grid of the fastest entry
+    seconds : time of an iteration [s]
+    memory_bytes : largest memory of a rank [B]
+    gain : share of the time that compressed states save; below 0 if they cost time
+    """
+
+    reason: str = ""
+    grid: dict[str, int] = {}
+    seconds: float | None = None
+    memory_bytes: int | None = None
+    gain: float | None = None
+
+
 class Ranking(Tabular, msgspec.Struct, Generic[Entry], frozen=True, kw_only=True):
     """The answer that `--json` writes.
 
@@ -90,6 +110,7 @@ class Ranking(Tabular, msgspec.Struct, Generic[Entry], frozen=True, kw_only=True
     bandwidths_simulated : bandwidths that the table lacks
     causes : costs that the model leaves out
     why : sentences about the causes
+    dense_states : the same question with dense states, where states are compressed
     """
 
     simulated: list[Entry]
@@ -103,6 +124,7 @@ class Ranking(Tabular, msgspec.Struct, Generic[Entry], frozen=True, kw_only=True
     bandwidths_simulated: list[SimulatedRing]
     causes: list[CauseEntry]
     why: list[str]
+    dense_states: DenseStates | msgspec.UnsetType = msgspec.UNSET
     provenance: Provenance | None = None
 
     def rows(self) -> list[dict[str, object]]:
@@ -187,7 +209,16 @@ def _options_of(question: RankQuestion) -> dict[str, str | int | float]:
         "gathered": problem.gathered,
         "gradient_bytes": problem.gradient_bytes,
         **({"dropout": problem.dropout} if problem.dropout else {}),
+        **(_pruning_options(problem) if problem.sparsity else {}),
         "collectives": "auto" if training.execution.choices.auto else str(training.execution.choices),
+    }
+
+
+def _pruning_options(problem: Gpt) -> dict[str, str | int | float]:
+    return {
+        "sparsity": problem.sparsity,
+        "prune": problem.prune,
+        "states": "compressed" if problem.sparse_states else "dense",
     }
 
 

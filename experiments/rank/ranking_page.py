@@ -4,8 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
+from msgspec import UNSET
+
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from quadrille.experiments.output.tables import UNKNOWN, percent, print_tables, table
+from quadrille.experiments.rank.dense_states import dense_states_lines
 from quadrille.experiments.rank.disagreements import MOSTLY_AGREE
 from quadrille.experiments.rank.ranking import Entry, Ranking, SimulatedEntry, SimulatedRing
 
@@ -96,6 +99,9 @@ def print_ranking(
         print(f"- {line}")
     for line in beside:
         print(line)
+    if answer.dense_states is not UNSET:
+        for line in dense_states_lines(answer.simulated[0], answer.dense_states):
+            print(line)
     print(f"fastest as simulated, {format_seconds(answer.simulated[0].seconds)} an iteration: {again}")
 
 

@@ -3,21 +3,27 @@
 A configuration is a scheme, a grid with pipeline stages, a stage of ZeRO, chunks, and a microbatch.
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import AXES
+from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.recompute import Recompute
+from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.configuration_evaluator import Configuration
 from quadrille.experiments.rank.configuration_search import RankedConfigurations
+from quadrille.experiments.rank.configurations import SearchSpace
 from quadrille.experiments.rank.disagreements import causes_of_closed_form, short_explanation_lines
 from quadrille.experiments.rank.kendall_tau import kendall_tau
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.ranking import Ranking, SimulatedEntry, order_by_seconds, question_fields, step_fields
 from quadrille.experiments.rank.ranking_page import Columns, print_ranking, shown_lengths, shown_order
+from quadrille.experiments.rank.search_report import OptionEntry, option_entries, searched_lines
 
 MODEL = "closed form of local work and collectives, combined in the order of the pipeline's slots"
 
@@ -29,6 +35,7 @@ class ModelledConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     ----------
     micro_batch : sequences of a microbatch on each coordinate of data and z
     interleave : number of chunks of layers of a stage
+    hidden_seconds : communication beside local work [s]
     waiting_seconds : time that the mean stage waits for other stages [s]
     """
 
@@ -39,10 +46,14 @@ class ModelledConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     micro_batch: int
     zero: int
     interleave: int
+    pipeline_schedule: PipelineSchedule
     recompute: Recompute
+    gathered: Gathered
+    overlap: str
     seconds: float
     compute_seconds: float
     communication_seconds: float
+    hidden_seconds: float
     waiting_seconds: float
     memory_bytes: int
 
@@ -61,7 +72,10 @@ class SimulatedConfiguration(SimulatedEntry, frozen=True, kw_only=True):
     micro_batch: int
     zero: int
     interleave: int
+    pipeline_schedule: PipelineSchedule
     recompute: Recompute
+    gathered: Gathered
+    overlap: str
     communication_seconds: float
 
 
@@ -74,21 +88,55 @@ class ExcludedEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchemesAnswer(Ranking[SimulatedConfiguration], frozen=True, kw_only=True):
-    """The ranking of configurations by the closed form, and the simulation of the best configurations."""
+    """The ranking of configurations by the closed form, and the simulation of the best configurations.
+
+    Parameters
+    ----------
+    tried : options, the values that were tried, and the flags that search the other options
+    searches_options : whether `--search` names options
+    place_without_search : place among the simulated configurations, from 1, of the fastest without the options that
+        `--search` names; None if no options are searched, or if no configuration without them fits
+    """
 
     analytical: list[ModelledConfiguration]
     analytical_model: str
     left_out: list[ExcludedEntry]
+    tried: list[OptionEntry]
+    searches_options: bool
+    place_without_search: int | None
+
+    @property
+    def without_search(self) -> SimulatedConfiguration | None:
+        """The fastest configuration without the options that `--search` names; None if there is none."""
+        place = self.place_without_search
+        return None if place is None else self.simulated[place - 1]
 
 
-def schemes_answer(question: RankQuestion, ranking: RankedConfigurations, steps: list[TrainingStep]) -> SchemesAnswer:
-    """The answer from a ranking of configurations and the simulated steps of the first ones, in the ranking's order."""
-    modelled = [configuration.step for configuration in ranking.best[: len(steps)]]
-    tau = kendall_tau([step.seconds for step in modelled], [step.seconds for step in steps])
-    why = causes_of_closed_form(modelled, steps)
+def schemes_answer(
+    question: RankQuestion,
+    space: SearchSpace,
+    ranking: RankedConfigurations,
+    steps: Mapping[int, TrainingStep],
+    unsearched: Sequence[int],
+) -> SchemesAnswer:
+    """The answer from a ranking of configurations and the simulated steps of the best configurations.
+
+    Parameters
+    ----------
+    steps : simulated step of a configuration by its place in the ranking, from 0, in the ranking's order
+    unsearched : places of the configurations without the searched options
+    """
+    modelled, simulated = [ranking.best[place].step for place in steps], [*steps.values()]
+    tau = kendall_tau([step.seconds for step in modelled], [step.seconds for step in simulated])
+    why = causes_of_closed_form(modelled, simulated)
+    places = [*steps]
+    entries = {
+        places[number]: _simulated(question, ranking.best[places[number]], places[number], simulated[number])
+        for number in order_by_seconds(simulated)
+    }
     return SchemesAnswer(
         analytical=[_modelled(configuration) for configuration in ranking.best],
-        simulated=[_simulated(question, ranking.best[place], place, steps[place]) for place in order_by_seconds(steps)],
+        simulated=[*entries.values()],
         kendall_tau=tau,
         analytical_model=MODEL,
         left_out=[
@@ -96,6 +144,9 @@ def schemes_answer(question: RankQuestion, ranking: RankedConfigurations, steps:
             for reason, count in ranking.excluded.counts.most_common()
         ],
         why=short_explanation_lines(why, tau),
+        tried=option_entries(question, space),
+        searches_options=space.unsearched is not None,
+        place_without_search=next((number for number, place in enumerate(entries, 1) if place in unsearched), None),
         **question_fields(question, ranking.bandwidths, why, from_table=ranking.from_table),
     )
 
@@ -105,6 +156,7 @@ def _modelled(configuration: Configuration) -> ModelledConfiguration:
     return ModelledConfiguration(
         seconds=step.seconds,
         compute_seconds=step.compute,
+        hidden_seconds=step.hidden,
         waiting_seconds=step.waiting,
         **_common_fields(configuration, step),
     )
@@ -122,7 +174,10 @@ def _common_fields(configuration: Configuration, step: TrainingStep) -> dict[str
         "micro_batch": problem.micro_batch,
         "zero": problem.zero,
         "interleave": problem.interleave,
+        "pipeline_schedule": problem.pipeline_schedule,
         "recompute": problem.recompute,
+        "gathered": problem.gathered,
+        "overlap": ",".join(experiment.execution.overlap_names) or "none",
         "communication_seconds": step.latency + step.transfer,
         "memory_bytes": configuration.peak_bytes,
     }
@@ -142,22 +197,39 @@ def _simulated(
 # Printed text
 
 
-def print_schemes_answer(answer: SchemesAnswer, again: str) -> None:
+def print_schemes_answer(answer: SchemesAnswer, again: Callable[[SimulatedConfiguration], str]) -> None:
     """Prints both orders side by side, why they differ, and the excluded configurations.
 
     Parameters
     ----------
-    again : command that simulates the fastest configuration in full
+    again : function that returns the command that simulates a configuration in full
     """
     looked_at = (
         f"{len(answer.analytical):,} configurations that fit in memory are ranked by the {answer.analytical_model}; "
         f"the best {len(answer.simulated)} are simulated"
     )
-    left_out = (
-        f"left out: {omitted.configurations:,} by {omitted.reason} (the first: {omitted.example})"
-        for omitted in answer.left_out
-    )
-    print_ranking(answer, COLUMNS, looked_at, again, left_out)
+    lines = [
+        *(
+            f"left out: {omitted.configurations:,} by {omitted.reason} (the first: {omitted.example})"
+            for omitted in answer.left_out
+        ),
+        *searched_lines(answer.tried),
+        *_comparison_lines(answer, again),
+    ]
+    print_ranking(answer, COLUMNS, looked_at, again(answer.simulated[0]), lines)
+
+
+def _comparison_lines(answer: SchemesAnswer, again: Callable[[SimulatedConfiguration], str]) -> list[str]:
+    """How much faster the best configuration is than the best without the searched options, as at most one line."""
+    if not answer.searches_options:
+        return []
+    if answer.without_search is None:
+        return ["without --search nothing fits in memory"]
+    gain = 1 - answer.simulated[0].seconds / answer.without_search.seconds
+    seconds = format_seconds(answer.without_search.seconds)
+    return [
+        f"without --search {seconds}, which the search shortens by {100 * gain:.1f} %: {again(answer.without_search)}"
+    ]
 
 
 def _scheme(configuration: SimulatedConfiguration) -> str:
@@ -167,9 +239,12 @@ def _scheme(configuration: SimulatedConfiguration) -> str:
 def _options_text(configuration: SimulatedConfiguration) -> str:
     """The microbatch, the chunks, the stage of ZeRO and what is recomputed, as flags name them."""
     words = [f"micro-batch {configuration.micro_batch}"]
+    words += [configuration.pipeline_schedule] if configuration.grid["pipeline"] > 1 else []
     words += [f"interleave {configuration.interleave}"] if configuration.interleave > 1 else []
     words += [f"zero {configuration.zero}"] if configuration.zero else []
     words += [f"recompute {configuration.recompute}"] if configuration.recompute != "none" else []
+    words += ["gathered keep"] if configuration.gathered == "keep" else []
+    words += [f"overlap {configuration.overlap}"] if configuration.overlap != "none" else []
     return ", ".join(words)
 
 

@@ -12,7 +12,7 @@ from quadrille.algorithms.errors import InputError, QuadrilleError
 from quadrille.algorithms.formats.record import Record
 from quadrille.algorithms.matmuls.catalogue import find_algorithm
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.experiments.compare.attribution import COMPUTE_LANE_KINDS, charged_seconds, charged_waiting
+from quadrille.experiments.compare.attribution import COMPUTE_KINDS, charged_seconds, charged_waiting
 from quadrille.experiments.predict.idle_cards import idle_cards_remarks
 from quadrille.experiments.predict.predict import choose_order, predict_prepared
 from quadrille.experiments.predict.prepared_experiment import PreparedExperiment, prepare
@@ -136,7 +136,7 @@ def _answer(
                 experiment, machine, prepared.threads, seconds, exposed_by_axis, layers=experiment.problem.layers
             )
         rate = trained.model_flops_per_second_per_gpu if trained else None
-    communication_ops = [op for op in ops if op.kind not in COMPUTE_LANE_KINDS]
+    communication_ops = [op for op in ops if op.kind not in COMPUTE_KINDS]
     exposed, waiting = (
         sum(map(charged_seconds, communication_ops)) / steps,
         sum(map(charged_waiting, communication_ops)) / steps,
@@ -146,7 +146,7 @@ def _answer(
         grid_lengths=record.grid,
         order_found=order_found,
         seconds=seconds,
-        compute_seconds=sum(op.seconds for op in ops if op.kind in COMPUTE_LANE_KINDS) / steps,
+        compute_seconds=sum(op.seconds for op in ops if op.kind in COMPUTE_KINDS) / steps,
         exposed_seconds=exposed,
         waiting_seconds=waiting,
         communication_share=(exposed + waiting) / seconds if seconds else None,

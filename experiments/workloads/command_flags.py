@@ -100,7 +100,7 @@ def _training_flags(experiment: TrainingExperiment) -> Iterator[str]:
     chosen = {"clip": problem.adam.clip, "keep_first": experiment.keep_first, "gemm_layouts": experiment.gemm_layouts}
     for name, default in TRAINING_DEFAULTS.items():
         if (value := chosen.get(name, getattr(problem, name, default))) != default:
-            yield from (_flag(name), str(value))
+            yield from (_flag(name),) if value is True else (_flag(name), str(value))
     if problem.adam.rate != default_rate(width):
         yield from ("--learning-rate", repr(problem.adam.rate))
 

@@ -28,6 +28,7 @@ class RunOptions:
     carrier : transport of messages between ranks: mpi, nccl, or auto for the default of the backend
     chunk_bytes : chunk size of Quadrille's own collectives [B]; 0 for whole steps; None for the default of the host
     progress : how messages advance during products; None for the default of the host
+    device_memory_bytes : size of the device arena of each rank [B]; None for no limit
     seed, operands : seed of generated operands, and distribution of their elements
     inputs, outputs : path of each matrix that is read from, or written to, a file
     warmups, repeats : number of runs that are not measured, and number of measured runs
@@ -44,6 +45,7 @@ class RunOptions:
     carrier: "CarrierName" = "auto"
     chunk_bytes: int | None = None
     progress: "Progress | None" = None
+    device_memory_bytes: int | None = None
     seed: int = 0
     operands: "Kind" = "uniform"
     inputs: Mapping[Operand, str] = field(default_factory=dict)
@@ -66,6 +68,8 @@ class RunOptions:
                 raise InputError(
                     f"blas {self.blas!r}: is for products of host arrays, of --backend numpy; cupy has its own"
                 )
+        if self.device_memory_bytes is not None and (self.backend != "numpy" or self.blas != "numpy"):
+            raise InputError("--device-memory: limits arrays of NumPy; accepted is --backend numpy with --blas numpy")
         if self.backend == "cupy" and (self.chunk_bytes or self.progress == "thread"):
             raise InputError("--chunk and --progress: are for messages from host arrays, of --backend numpy")
 

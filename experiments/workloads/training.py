@@ -37,8 +37,11 @@ if TYPE_CHECKING:
 
 PIPELINE_FLAGS = ("pipeline_schedule", "pipeline_limit", "stages")
 """Options of the order of passes on a pipeline stage."""
+PRUNING_FLAGS = ("sparsity", "prune", "sparse_states")
+"""Options of pruned training."""
 PROBLEM_FLAGS = (
     "zero", "micro_batch", "interleave", *PIPELINE_FLAGS, "attention", "recompute", "gradient_bytes", "dropout",
+    "offload", *PRUNING_FLAGS,
 )  # fmt: skip
 """Options that only some models have; each is a field of the model and a flag."""
 OPTIONS_IDLE_ON_SOME_GRIDS = ("zero", "gradient_bytes")
@@ -135,9 +138,16 @@ class TrainingExperiment:
         """The options, as an entry of a record."""
         problem = self.problem
         chosen: dict[str, Any] = {name: getattr(problem, name) for name in PROBLEM_FLAGS if hasattr(problem, name)}
-        for name in (*PIPELINE_FLAGS, "dropout"):  # newer than the others, so a record holds no default of them
+        for name in (
+            *PIPELINE_FLAGS,
+            "dropout",
+            "offload",
+            *PRUNING_FLAGS,
+        ):  # newer than the others, so a record holds no default of them
             if name in chosen and chosen[name] == TRAINING_DEFAULTS[name]:
                 del chosen[name]
+        if problem.offload is not None:
+            chosen["offload"] = str(problem.offload)
         if self.keep_first:
             chosen["keep_first"] = self.keep_first
         if self.gemm_layouts != ORIGINAL_LAYOUTS:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from quadrille.algorithms.analysis.storage import storages
 from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.formats.record import device_bytes
 from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.schedule.program import Repeat, ops
 from quadrille.algorithms.schedule.schedule import Schedule
@@ -65,6 +66,7 @@ class RunTimes:
     losses : loss of every step; None for a prediction
     device : device that most ranks share; None if unknown
     timeline : timeline of the run; None if there is none
+    pass_orders : order of passes on each stage, if it is known without the timeline
     """
 
     seconds: float
@@ -74,6 +76,7 @@ class RunTimes:
     losses: tuple[float, ...] | None = None
     device: FullestDevice | None = None
     timeline: Timeline | None = None
+    pass_orders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,20 +183,20 @@ def training_fields(experiment: TrainingExperiment, schedule: Schedule, times: R
         "percent_of_peak": rates_of_step.percent_of_peak if rates_of_step else None,
         "exposed_seconds_by_axis": exposed_seconds_by_axis(experiment, times.ops),
         "memory_bytes_by_kind": bytes_by_kind,
-        "fits": _fits(experiment, times, sum(bytes_by_kind.values())),
-        **_orders_of_passes(experiment, schedule, times.timeline),
+        "fits": _fits(experiment, times, device_bytes(bytes_by_kind)),
+        **_orders_of_passes(experiment, schedule, times),
     }
 
 
 def _orders_of_passes(
-    experiment: TrainingExperiment, schedule: Schedule, timeline: Timeline | None
+    experiment: TrainingExperiment, schedule: Schedule, times: RunTimes
 ) -> dict[str, tuple[str, ...]]:
     """The order of passes on each stage of a message-driven pipeline, as an entry of a record."""
-    if timeline is None or not experiment.stages.driven:
+    if times.timeline is None or not experiment.stages.driven:
         return {}
     from quadrille.algorithms.timelines.pass_orders import pass_orders
 
-    return {"pass_orders": pass_orders(schedule, timeline)}
+    return {"pass_orders": times.pass_orders or pass_orders(schedule, times.timeline)}
 
 
 def schedule_peak_bytes(schedule: Schedule, choices: Choices) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, get_args
 
 from msgspec import UNSET
 
-from quadrille.algorithms.formats.record import PathPart, PathSegment, Record
+from quadrille.algorithms.formats.record import HOST_MEMORY_KIND, PathPart, PathSegment, Record, device_bytes
 from quadrille.algorithms.formats.workload import GptSizes, Workload
 from quadrille.algorithms.units import format_bytes, format_seconds
 
@@ -30,6 +30,10 @@ TRAINING_DEFAULTS = {
     "recompute": "none",
     "gradient_bytes": 4,
     "dropout": 0.0,
+    "offload": None,
+    "sparsity": 0.0,
+    "prune": "magnitude",
+    "sparse_states": False,
     "steps": 1,
     "clip": 0.0,
     "keep_first": 0,
@@ -78,7 +82,7 @@ def workload_flags(record: Record) -> list[str]:
         value = getattr(options, name)
         if value is not UNSET and value != usual:
             text = ",".join(map(str, value)) if isinstance(value, tuple) else value
-            words.append(f"--{name.replace('_', '-')} {text}")
+            words.append(f"--{name.replace('_', '-')}" + ("" if value is True else f" {text}"))
     return words
 
 
@@ -121,12 +125,35 @@ def training_lines(record: Record) -> Iterator[str]:
     if exposed := record.exposed_seconds_by_axis or {}:
         words = ", ".join(f"{axis} {format_seconds(seconds)}" for axis, seconds in exposed.items())
         yield f"exposed communication of all steps: {words}"
+    yield from offload_lines(record)
     if kinds := record.memory_bytes_by_kind or {}:
         notes = {"activations": f" ({_dropout_text(record)})"} if record.workload.gpt is not None else {}
-        sizes = (f"{kind} {format_bytes(size)}{notes.get(kind, '')}" for kind, size in kinds.items() if size)
-        yield f"memory of a rank: {format_bytes(sum(kinds.values()))}: {', '.join(sizes)}"
+        on_device = {kind: size for kind, size in kinds.items() if size and kind != HOST_MEMORY_KIND}
+        sizes = (f"{kind} {format_bytes(size)}{notes.get(kind, '')}" for kind, size in on_device.items())
+        yield f"memory of a rank: {format_bytes(device_bytes(kinds))}: {', '.join(sizes)}"
+        if on_host := kinds.get(HOST_MEMORY_KIND, 0):
+            yield f"memory of a rank on its host: {format_bytes(on_host)}: weights and moments of the optimizer"
     if record.critical_path:
         yield _critical_path(record.critical_path)
+
+
+def offload_lines(record: Record) -> Iterator[str]:
+    """The lines about exposed copies and gradient reductions of an offloaded optimizer; none without offload."""
+    if record.options.offload is UNSET:
+        return
+    copies, updates = ([op for op in record.ops if op.kind == kind] for kind in ("host_copy", "host_kernel"))
+    sums = [op for op in record.ops if op.axis == "data" and op.name.startswith(("sum d", "scatter d"))]
+    texts = [
+        f"{words} {format_seconds(sum(op.exposed_seconds for op in ops))} of {format_seconds(seconds)}"
+        for words, ops in (
+            ("host copies", copies),
+            ("updates on the host", updates),
+            ("gradient reductions over data", sums),
+        )
+        if (seconds := sum(op.seconds for op in ops))
+    ]
+    if texts:
+        yield f"exposed of all steps: {', '.join(texts)}"
 
 
 def _dropout_text(record: Record) -> str:
@@ -142,7 +169,7 @@ def memory_warning(record: Record) -> Iterator[str]:
 
         where = record.machine.name if record.machine is not None else "the machine"
         kinds, options, gpt = record.memory_bytes_by_kind or {}, record.options, record.workload.gpt
-        size = format_bytes(sum(kinds.values()))
+        size = format_bytes(device_bytes(kinds))
         yield f"DOES NOT FIT: a device of {where} has less memory than {size}"
         memory_options = MemoryOptions(
             sequence=gpt.sequence if gpt is not None else 0,

@@ -8,12 +8,13 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Parallelism": (
         "gpus", "grid", "algorithm", "scheme", "order", "pipeline", "micro_batch", "interleave", "pipeline_schedule",
         "pipeline_limit", "stages", "zero", "sequence_parallel", "overlap", "bands", "collectives", "attention",
-        "recompute", "dropout", "keep_first", "gathered", "group", "stride", "concurrent", "channels", "best_grid",
-        "top", "powers_of_two", "min_model_parallel", "vary",
+        "recompute", "dropout", "sparsity", "prune", "sparse_states", "offload", "keep_first", "gathered", "group",
+        "stride", "concurrent", "channels", "best_grid", "top", "search", "powers_of_two", "min_model_parallel", "vary",
     ),
     "Machine": ("machine", "settings", "routing", "fail", "degrade", "slow", "jitter", "placement", "topology", "rate"),
     "Execution": (
-        "ranks", "warmups", "repeats", "verify", "verify_method", "threads", "backend", "load", "save", "jobs", "quick",
+        "ranks", "warmups", "repeats", "verify", "verify_method", "threads", "backend",
+        "device_memory", "load", "save", "jobs", "quick",
     ),
     "Output": (
         "quiet", "verbose", "c", "da", "db", "json", "csv", "plot", "figure", "trace", "timeline", "timelines", "out",

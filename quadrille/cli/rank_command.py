@@ -15,11 +15,14 @@ from quadrille.cli.shared_flags import (
     Attention,
     DropoutShare,
     Dtype,
-    Gathered,
     GradientBytes,
     Json,
-    Overlap,
+    PipelineLimit,
+    Prune,
     SequenceParallel,
+    SparseStates,
+    Sparsity,
+    StageLayers,
     Tokens,
     flags_from,
     flags_of,
@@ -34,9 +37,14 @@ RANKED = flags_from(
     sequence=Tokens,
     batch=Annotated[str, flag("--batch", "N", "Global batch: sequences of one step over all GPUs; needed.")],
     gpus=Annotated[str, flag("--gpus", "N", "Number of GPUs; needed.")],
-    top=Annotated[str, flag("--top", "N", "Grids that are simulated, the best ones by the analytical model.")],
+    top=Annotated[str, flag("--top", "N", "Configurations that are simulated, the best ones by the model.")],
     form=Annotated[
-        str, flag("--form", "exact|authors", "Form of the analytical model: exact, or as in the authors' script.")
+        str,
+        flag(
+            "--form",
+            "exact|authors",
+            "Rank grids by AxoNN's communication model alone, exact or as in the authors' script.",
+        ),
     ],
     order=Annotated[
         str,
@@ -48,15 +56,37 @@ RANKED = flags_from(
     ],
     powers_of_two=Annotated[bool, switch("--powers-of-two", "Only axis lengths that are powers of two.")],
     min_model_parallel=Annotated[str, flag("--min-model-parallel", "N", "Least product of x, y and z.")],
-    overlap=Overlap,
+    overlap=Annotated[
+        str,
+        flag(
+            "--overlap",
+            "LIST",
+            "Communication beside products: none (the default), or a list of oar (all-reduce), ors (reduce-scatter), "
+            "oag (all-gather).",
+        ),
+    ],
     attention=Attention,
     recompute=Annotated[
         str,
-        flag("--recompute", "none|selective|full,…", "What the backward pass recomputes; several are searched."),
+        flag(
+            "--recompute",
+            "none|selective|full,…",
+            "What the backward pass recomputes; several are searched. By default selective, as Megatron-LM users run.",
+        ),
     ],
-    gathered=Gathered,
+    gathered=Annotated[
+        str,
+        flag(
+            "--gathered",
+            "again|keep,…",
+            "Gathered weights: keep them for the backward pass, or gather them again (the default).",
+        ),
+    ],
     gradient_bytes=GradientBytes,
     dropout=DropoutShare,
+    sparsity=Sparsity,
+    prune=Prune,
+    sparse_states=SparseStates,
     dtype=Dtype,
     collectives=Annotated[
         str, flag("--collectives", "WHO", "own, own:NAME, nccl, …; by default what the machine runs: nccl on GPUs.")
@@ -64,11 +94,32 @@ RANKED = flags_from(
     scheme=Annotated[str, flag("--scheme", "NAME,…|all", "Schemes to try besides 4d: megatron, optimus, …, or all.")],
     sequence_parallel=SequenceParallel,
     pipeline=Annotated[str, flag("--pipeline", "N,…|auto", "Numbers of pipeline stages; auto tries all.")],
-    zero=Annotated[str, flag("--zero", "0|1|2|3,…", "ZeRO stages to try.")],
+    zero=Annotated[
+        str, flag("--zero", "0|1|2|3,…", "ZeRO stages to try; by default 1, Megatron-LM's distributed optimizer.")
+    ],
     micro_batch=Annotated[
         str, flag("--micro-batch", "B,…|auto", "Microbatches to try; by default the ones that fit into memory.")
     ],
     interleave=Annotated[str, flag("--interleave", "V,…", "Chunks of layers on a stage to try.")],
+    pipeline_schedule=Annotated[
+        str,
+        flag(
+            "--pipeline-schedule",
+            "NAME,…",
+            "Orders of passes to try: gpipe, 1f1b (the default), interleaved, zb-h1 or message-driven.",
+        ),
+    ],
+    pipeline_limit=PipelineLimit,
+    stages=StageLayers,
+    search=Annotated[
+        str,
+        flag(
+            "--search",
+            "NAME,…|all",
+            "Options to search beside grid, rank order and microbatch: zero, recompute, pipeline, pipeline-schedule, "
+            "gathered, overlap, sequence-parallel, or all. A typed flag fixes its option.",
+        ),
+    ],
 )
 """The flags of the model, of the search space and of the simulation."""
 
@@ -76,10 +127,10 @@ RANKED = flags_from(
 @app.command("rank")
 @with_flags(FROM_FILE, RANKED, GRANULARITY, ON_MACHINE, flags_of(json=(Json, "")), NO_PROGRESS)
 def rank(context: click.Context, **values: Any) -> None:
-    """Rank all grids of a GPT by a communication model.  The best are simulated.
+    """Rank the configurations of a GPT by a closed form of its step.  The best are simulated.
 
-    With --scheme, --pipeline, --zero, --micro-batch, --interleave or several --recompute, rank all of these by a closed
-    form of the step.
+    By default grid, order of ranks and microbatch are searched, with ZeRO 1 and selective recomputation, as Megatron-LM
+    users run.  --search all also searches pipelines and their schedules, ZeRO, recomputation and more.
 
     As: quadrille rank --gpt 20b --batch 32 --gpus 32 --machine perlmutter
     """

@@ -94,6 +94,32 @@ GradientBytes = Annotated[
 DropoutShare = Annotated[
     str, flag("--dropout", "P", "Share of attention weights and hidden states that dropout sets to zero; 0 for none.")
 ]
+OptimizerOffload = Annotated[
+    str,
+    flag(
+        "--offload",
+        "optimizer[:host][:N]",
+        "Optimizer state in host memory, in buckets of N parameters; host: the host's cores run Adam, too.",
+    ),
+]
+Sparsity = Annotated[
+    str,
+    flag("--sparsity", "S", "Share of the weights of linear layers that are pruned, from 0 and below 1; 0 for none."),
+]
+Prune = Annotated[
+    str,
+    flag(
+        "--prune",
+        "magnitude|random",
+        "Weights that are kept: those of the largest initial magnitude (default), or random ones.",
+    ),
+]
+SparseStates = Annotated[
+    bool,
+    switch(
+        "--sparse-states", "Compress gradients and optimizer states of pruned weights behind one shared index (SAMO)."
+    ),
+]
 Steps = Annotated[str, flag("--steps", "N", "Training steps of one run.")]
 LearningRate = Annotated[
     str, flag("--learning-rate", "R", "Learning rate of Adam; by default 0.001, less in wide layers.")
@@ -191,8 +217,8 @@ Noise = Annotated[
     str,
     flag(
         "--jitter",
-        "compute=SIGMA,network=SIGMA[,seed=S]",
-        "Lognormal noise of every op in a prediction, with median 1.",
+        "compute=SIGMA,network=SIGMA,gpus=SIGMA|machine[,seed=S]",
+        "Lognormal noise of every op in a prediction, with median 1; gpus: all wait for the slowest GPU.",
     ),
 ]
 NoFold = Annotated[bool, switch("--no-fold", "Simulate every rank, also ranks that are equivalent to another one.")]
@@ -206,7 +232,7 @@ Granularity = Annotated[
     flag(
         "--granularity",
         "WORD",
-        "Granularity of the simulation: exact, collective (with bounds) or auto, the quicker of both.",
+        "Granularity of the simulation: exact, collective (with bounds), passes (of a pipeline) or auto, a quick one.",
     ),
 ]
 Ranks = Annotated[
@@ -216,6 +242,12 @@ Plot = Annotated[str, flag("--plot", "FILE", "Write a figure (.png, .svg, .pdf).
 Json = Annotated[str, flag("--json", "FILE|-", "Write the result as JSON; - is stdout.")]
 Trace = Annotated[str, flag("--trace", "FILE", "Write a Chrome trace, for ui.perfetto.dev.")]
 TimelineFile = Annotated[str, flag("--timeline", "FILE", "Write the timeline, for the figure of compare.")]
+DeviceMemory = Annotated[
+    str,
+    flag(
+        "--device-memory", "SIZE", "Memory of the device that NumPy arrays stand for, of each rank; host arrays beside."
+    ),
+]
 Backend = Annotated[str, flag("--backend", "NAME", "Array library: numpy or cupy.")]
 Blas = Annotated[
     str, flag("--blas", "NAME|PATH", "BLAS for host arrays: numpy, mkl, openblas, blis, or the path of a library.")
@@ -320,6 +352,10 @@ TRAINING = flags_from(
     recompute=Recompute,
     gradient_bytes=GradientBytes,
     dropout=DropoutShare,
+    offload=OptimizerOffload,
+    sparsity=Sparsity,
+    prune=Prune,
+    sparse_states=SparseStates,
     steps=Steps,
     learning_rate=LearningRate,
     clip=Clip,
@@ -338,6 +374,7 @@ RUN = flags_from(
     carrier=Carrier,
     chunk=Chunk,
     progress=Progress,
+    device_memory=DeviceMemory,
     seed=Seed,
     operands=Operands,
     warmups=Warmups,

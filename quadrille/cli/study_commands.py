@@ -165,13 +165,19 @@ def published_collectives(
 def published_training(
     context: click.Context,
     rows: Annotated[str, flag("--rows", "FILE.csv", "Published training runs; by default the project's own.")] = "",
-    claims: Annotated[bool, switch("--claims", "Predict what papers claim of their schemes too: minutes.")] = False,
+    claims: Annotated[
+        bool, switch("--claims", "Predict what papers claim of their schemes instead of rows: minutes.")
+    ] = False,
+    weak_scaling: Annotated[
+        bool, switch("--weak-scaling", "Predict the weak scaling of AxoNN instead of rows: minutes.")
+    ] = False,
     json: Json = "",
+    figure: Plot = "",
 ) -> None:
     """How far off are predictions of whole training steps, against published runs?"""
     from quadrille.studies.published_training.study import published_training as judge
 
-    judge(rows, claims=claims, json=json, command=context.obj)
+    judge(rows, claims=claims, weak_scaling=weak_scaling, json=json, figure=figure, command=context.obj)
 
 
 SCALING = flags_of(

@@ -62,7 +62,7 @@ class ArrayLibrary(Protocol):
         """An uninitialised flat array."""
 
     def empty_on_host(self, elements: int, dtype: ElementType) -> Array:
-        """An uninitialised flat host array. 16-bit values are float32 on the host."""
+        """An uninitialised flat host array, which a device copies at full speed."""
 
     def put(self, into: Array, host_values: np.ndarray[Any, Any]) -> None:
         """Copy host values into an array of the library."""
@@ -84,6 +84,12 @@ class ArrayLibrary(Protocol):
 
     def zero(self, array: Array) -> None:
         """Set every element to 0."""
+
+    def copy_to_host(self, host: Array, source: Array) -> None:
+        """Submit a copy of a contiguous array to a host array from `empty_on_host` of the same dtype."""
+
+    def copy_to_device(self, into: Array, host: Array) -> None:
+        """Submit a copy of a host array from `empty_on_host` to a contiguous array of the same dtype."""
 
     def mark(self) -> Marker | None:
         """A marker after all submitted work; None if functions end before they return."""

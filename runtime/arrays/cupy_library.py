@@ -118,17 +118,24 @@ class CupyLibrary:
             return self.cupy.empty(elements, STORED[dtype])
 
     def empty_on_host(self, elements: int, dtype: ElementType) -> Array:
-        """An uninitialised flat host array. 16-bit values are float32 on the host."""
-        return np.empty(elements, np.float64 if dtype == "float64" else np.float32)
+        """An uninitialised flat array in pinned host memory, with the dtype of the device array."""
+        stored = np.dtype(STORED[dtype])
+        size = elements * stored.itemsize
+        return np.frombuffer(self.pinned.take(size), np.uint8, size).view(stored)
 
     def put(self, into: Array, host_values: np.ndarray[Any, Any]) -> None:
         """Copy host values into a contiguous array, rounded to its dtype."""
         values = from_host(host_values, str(into.dtype)).reshape(-1)
+        if isinstance(into, np.ndarray):
+            np.copyto(into, values)
+            return
         assert into.flags.c_contiguous and into.size == values.size, (into.shape, values.shape)
         put_in_chunks(self, into, values.view(np.uint8))
 
     def fetch(self, array: Array) -> np.ndarray[Any, Any]:
         """The values as a host array of the same dtype; float32 for the 16-bit dtypes."""
+        if isinstance(array, np.ndarray):
+            return to_host_values(array)
         with self.stream:
             source = array if array.flags.c_contiguous else self.cupy.ascontiguousarray(array)
         host = np.empty(array.size, str(array.dtype))

@@ -49,6 +49,12 @@ class NumpyLibrary:
     def zero(self, array: Array) -> None:
         array.fill(0)
 
+    def copy_to_host(self, host: Array, source: Array) -> None:
+        np.copyto(host, source)
+
+    def copy_to_device(self, into: Array, host: Array) -> None:
+        np.copyto(into, host)
+
     def mark(self) -> Marker | None:
         return None
 

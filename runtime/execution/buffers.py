@@ -60,7 +60,7 @@ class Buffers:
         self._blocks: dict[str, Block] = {}
         self._views: dict[tuple[str, int], Array] = {}
         plan = storage(schedule, coordinates, choices)
-        self.allocated_bytes = 0
+        self.allocated_bytes = self.allocated_host_bytes = 0
         self._copies = {
             name: [
                 self._allocate(size, schedule.tensors[name].dtype or schedule.dtype, schedule.tensors[name].on_host)
@@ -82,7 +82,10 @@ class Buffers:
 
     def _allocate(self, elements: int, dtype: ElementType, on_host: bool = False) -> Array:
         array = self._library.empty_on_host(elements, dtype) if on_host else self._library.empty(elements, dtype)
-        self.allocated_bytes += int(array.nbytes)
+        if on_host:
+            self.allocated_host_bytes += int(array.nbytes)
+        else:
+            self.allocated_bytes += int(array.nbytes)
         return array
 
     def _bind_gather_source(self, op: AllGather, coordinates: Coordinates, choices: Choices) -> None:
@@ -115,12 +118,14 @@ class Buffers:
             return self._views[name, instance].reshape(-1)
         if tensor.shard_of is not None:
             return self._shard(name, tensor.shard_of, coordinates)
+        if tensor.staged_in is not None:
+            return self.flat(tensor.staged_in, coordinates)[: self.block(name, coordinates).elements]
         return self._copies[name][instance][: self.block(name, coordinates).elements]
 
     def _shard(self, name: str, owner: str, coordinates: Coordinates) -> Array:
         """The part of the owner's block that this shard covers."""
-        start, stop = self.block(name, coordinates).flat_range or (0, 0)
-        first, _ = self.block(owner, coordinates).flat_range or (0, 0)
+        start, stop = self.block(name, coordinates).stored_range or (0, 0)
+        first, _ = self.block(owner, coordinates).stored_range or (0, 0)
         return self.flat(owner, coordinates)[start - first : stop - first]
 
     def stored(self, name: str, coordinates: Coordinates) -> Array:
@@ -151,7 +156,9 @@ class Buffers:
         if block is None:
             tensor = self._schedule.tensors[name]
             block = tensor.block(coordinates)
-            if all(part.panel is None and not part.rotated_by for part in (tensor.rows, tensor.columns)):
+            if tensor.buckets is None and all(
+                part.panel is None and not part.rotated_by for part in (tensor.rows, tensor.columns)
+            ):
                 self._blocks[name] = block
         return block
 

@@ -5,11 +5,11 @@ from functools import partial
 from typing import assert_never
 
 from quadrille.algorithms.analysis.traffic import written_coordinates
-from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES
+from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES, WHOLE_BLOCKS
 from quadrille.algorithms.schedule.ops import Compute, Gemm, HostCopy, Kernel, Pointwise
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.runtime.arrays.array_library import Array, ArrayLibrary
+from quadrille.runtime.arrays.array_library import ArrayLibrary
 from quadrille.runtime.execution.buffers import Buffers, viewed_as
 
 
@@ -23,14 +23,11 @@ class ComputePlanner:
 
     def plan(self, op: Compute, coordinates: Coordinates) -> Callable[[], None]:
         """The local work of an op at these coordinates, as a function without arguments."""
-        flat, library = self._buffers.flat, self._library
         match op:
             case Gemm():
                 return self._gemm(op, coordinates)
             case HostCopy():
-                source, into = flat(op.source, coordinates), flat(op.into, coordinates)
-                to_host = self._schedule.tensors[op.into].on_host
-                return partial(self._fetch, into, source) if to_host else partial(library.put, into, source)
+                return partial(self.submit_host_copy, op, coordinates, self._library)
             case Pointwise():
                 return self._pointwise(op, coordinates)
             case Kernel():
@@ -38,30 +35,45 @@ class ComputePlanner:
             case _:
                 assert_never(op)
 
-    def _fetch(self, into: Array, source: Array) -> None:
-        into[...] = self._library.fetch(source)
+    def _library_of(self, op: Kernel | Pointwise) -> ArrayLibrary:
+        """The array library that runs an op: NumPy on the cores of the host, or that of the device."""
+        if not op.on_host:
+            return self._library
+        from quadrille.runtime.arrays.numpy_library import NumpyLibrary
+
+        return NumpyLibrary()
+
+    def submit_host_copy(self, op: HostCopy, coordinates: Coordinates, stream: ArrayLibrary) -> None:
+        """Submit a copy between the device and pinned host memory to a stream."""
+        source, into = self._buffers.flat(op.source, coordinates), self._buffers.flat(op.into, coordinates)
+        if op.to_host:
+            stream.copy_to_host(into, source)
+        else:
+            stream.copy_to_device(into, source)
 
     def _pointwise(self, op: Pointwise, coordinates: Coordinates) -> Callable[[], None]:
         into = self._buffers.flat(op.into, written_coordinates(op, self._schedule, coordinates))
-        sources = [self._buffers.flat(source, coordinates) for source in op.sources]
+        sources, library = [self._buffers.flat(source, coordinates) for source in op.sources], self._library_of(op)
         match op.function:
             case "zero":
-                return partial(self._library.zero, into)
+                return partial(library.zero, into)
             case "copy":
-                return partial(self._library.copy, into, *sources)
+                return partial(library.copy, into, *sources)
             case "add":
                 first, second = sources
-                return partial(self._library.add, first, second, into)
+                return partial(library.add, first, second, into)
             case _:
                 assert_never(op.function)
 
     def _kernel(self, op: Kernel, coordinates: Coordinates) -> Callable[[], None]:
         from quadrille.runtime.kernels.layer_kernels import KernelArguments, carry_out
 
-        signature = SIGNATURES[op.function]
+        signature, library = SIGNATURES[op.function], self._library_of(op)
         into, updates, sources = (
             tuple(
-                self._buffers.flat(name, coordinates) if shape == "=" else self._buffers.matrix(name, coordinates)
+                self._buffers.flat(name, coordinates)
+                if shape in WHOLE_BLOCKS
+                else self._buffers.matrix(name, coordinates)
                 for name, shape in zip(names, shapes, strict=True)
             )
             for names, shapes in (
@@ -73,9 +85,9 @@ class ComputePlanner:
         blocks = tuple(self._buffers.block(name, coordinates) for name in (*op.sources, *op.updates))
         count = coordinates.indices[op.counter] if op.counter is not None else 0
         arguments = KernelArguments(
-            self._library.module, into, updates, sources, blocks, dict(op.scalars), count, dict(coordinates.indices)
+            library.module, into, updates, sources, blocks, dict(op.scalars), count, dict(coordinates.indices)
         )
-        return partial(self._library.carry_out, partial(carry_out, op.function, arguments))
+        return partial(library.carry_out, partial(carry_out, op.function, arguments))
 
     def _gemm(self, op: Gemm, coordinates: Coordinates) -> Callable[[], None]:
         a, b = self._buffers.matrix(op.a, coordinates), self._buffers.matrix(op.b, coordinates)

@@ -11,7 +11,8 @@ lane
 
 Each rank runs its own program:
 
-- A compute op runs at once, in program order.
+- A compute op runs at once, in program order. So does a host copy of NumPy arrays, which is a copy in memory. On a GPU,
+  host copies have a lane for each direction, with a stream of its own.
 - A communication op joins the queue of its lane. It starts when it is first in the queue and all ops that it depends on
   have ended. It ends when its result is in the destination array.
 - While the rank waits for a communication op, the communication on all its lanes advances.
@@ -25,9 +26,9 @@ from typing import Any
 from quadrille.algorithms.analysis.dependencies import Undecided
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.ops import Barrier, Communication, Compute, lane
+from quadrille.algorithms.schedule.ops import TO_DEVICE, TO_HOST, Barrier, Communication, Compute, HostCopy, Op, lane
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops, may_overlap
-from quadrille.algorithms.timelines.spans import Span
+from quadrille.algorithms.timelines.spans import COMPUTE, Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.runtime.arrays.array_library import ArrayLibrary
 from quadrille.runtime.carriers.communicators import Carrier, Communicator, RankCoroutine, Wait
@@ -105,8 +106,9 @@ def execute(
         ]
         sent = {rank: result.bytes_sent for rank, result in gathered.items()}
         allocated = {rank: result.allocated_bytes for rank, result in gathered.items()}
+        on_host = {rank: result.allocated_host_bytes for rank, result in gathered.items()}
         overlap_fractions = mean_by_name([result.overlap_fractions for result in gathered.values()])
-    return Execution(outputs, timelines, sent, allocated, overlap_fractions)
+    return Execution(outputs, timelines, sent, allocated, overlap_fractions, on_host)
 
 
 class RankExecutor:
@@ -131,7 +133,9 @@ class RankExecutor:
             self._groups = self._communicators()
         self._buffers = Buffers(schedule, self._coordinates, choices, library)
         self._op_executor = OpExecutor(schedule, choices, library, self._buffers)
-        self._lanes = LaneScheduler(self._groups, self._op_executor, carrier.now, reporter)
+        host_streams = {} if library.name == "numpy" else {name: library.lane() for name in (TO_DEVICE, TO_HOST)}
+        self._has_host_lanes = bool(host_streams)
+        self._lanes = LaneScheduler(self._groups, self._op_executor, carrier.now, reporter, host_streams)
         self._program = UnrolledProgram(schedule, self._coordinates)
         self._thread: ProgressThread | None = None
 
@@ -188,7 +192,8 @@ class RankExecutor:
         outputs = {name: self._buffers.result(name, self._coordinates) for name in self._schedule.outputs}
         runs = repeats + warmups
         sent = self._op_executor.bytes_sent // max(1, runs)
-        return RankResult(outputs, spans, sent, self._buffers.allocated_bytes, mean_by_name(overlap_fractions))
+        allocated = self._buffers.allocated_bytes, self._buffers.allocated_host_bytes
+        return RankResult(outputs, spans, sent, *allocated, mean_by_name(overlap_fractions))
 
     def _load(self, source: InputSource, names: tuple[str, ...]) -> None:
         """Load every copy of the named tensors from the source."""
@@ -229,13 +234,18 @@ class RankExecutor:
             needs = [tasks[position] for position in entry.needs]
             task = OpTask(entry.op, entry.coordinates, entry.index, needs, ready=begin)
             tasks.append(task)
-            if isinstance(task.op, Communication):
+            if self._has_lane(task.op):
                 self._lanes.add(entry.lane, task)
             else:
+                assert not isinstance(task.op, Communication)
                 yield from self._wait_for(needs)
                 self._compute(task.op, task)
         yield from self._wait_for(tasks)
         return tasks
+
+    def _has_lane(self, op: Op) -> bool:
+        """Whether an op runs beside local work; a host copy of host arrays, and work of the host, is local work."""
+        return isinstance(op, Communication) or (isinstance(op, HostCopy) and self._has_host_lanes)
 
     def _compute(self, op: Compute, task: OpTask) -> None:
         """Run a compute op to its end; the progress thread, if there is one, advances the lanes meanwhile."""
@@ -265,4 +275,5 @@ class RankExecutor:
 
     def _span(self, task: OpTask) -> Span:
         axis = task.op.axis if isinstance(task.op, Communication) else None
-        return Span.of(self._rank, task.op, lane(task.op), task.index, axis, task.ready, task.start, task.end)
+        name = lane(task.op) if self._has_lane(task.op) else COMPUTE
+        return Span.of(self._rank, task.op, name, task.index, axis, task.ready, task.start, task.end)

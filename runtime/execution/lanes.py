@@ -9,11 +9,12 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from quadrille.algorithms.schedule.ops import CommunicationOp, Op
+from quadrille.algorithms.schedule.ops import CommunicationOp, HostCopy, Op
 from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.runtime.arrays.array_library import ArrayLibrary
 from quadrille.runtime.carriers.communicators import Communicator, Request, Wait
 from quadrille.runtime.carriers.pipelined_steps import PipelinedTransfer
-from quadrille.runtime.execution.op_executor import OpExecutor
+from quadrille.runtime.execution.op_executor import OpExecutor, OpSteps
 from quadrille.runtime.host.progress_reports import ProgressReporter
 
 
@@ -81,6 +82,7 @@ class LaneScheduler:
     op_executor : maker of the steps of a communication op
     now : clock of the carrier [s]
     reporter : listener that records the rank's current op, if any
+    host_streams : the device stream of each direction of host copies, by the name of the lane
     """
 
     def __init__(
@@ -89,12 +91,13 @@ class LaneScheduler:
         op_executor: OpExecutor,
         now: Callable[[], float],
         reporter: ProgressReporter | None,
+        host_streams: Mapping[str, ArrayLibrary],
     ) -> None:
-        self._groups = groups
+        self._groups, self._host_streams = groups, host_streams
         self._op_executor = op_executor
         self._now = now
         self._reporter = reporter
-        self._queues: dict[str, deque[OpTask]] = {name: deque() for name in groups}
+        self._queues: dict[str, deque[OpTask]] = {name: deque() for name in (*groups, *host_streams)}
         self._begin_order: deque[OpTask] = deque()
         self._completed = 0
 
@@ -112,9 +115,9 @@ class LaneScheduler:
             task.completed_during_compute += task.completed_now - before
 
     def add(self, name: str, task: OpTask) -> None:
-        """Append a communication op to its lane and advance all lanes."""
+        """Append a communication op or a host copy to its lane and advance all lanes."""
         self._queues[name].append(task)
-        if self._groups[name].begins_in_order:
+        if name in self._groups and self._groups[name].begins_in_order:
             self._begin_order.append(task)
         self.advance()
 
@@ -122,7 +125,7 @@ class LaneScheduler:
         """Advance every lane as far as possible; returns whether any lane moved."""
         has_advanced = False
         for name, queue in self._queues.items():
-            while queue and self._step(queue[0], self._groups[name]):
+            while queue and self._step(queue[0], name):
                 has_advanced = True
                 if queue[0].ended:
                     queue.popleft()
@@ -135,16 +138,15 @@ class LaneScheduler:
         completed = self._completed + sum(task.completed_now for task in started)
         return Wait(requests, tuple(task.op.name for task in started), every=len(started) == 1, completed=completed)
 
-    def _step(self, task: OpTask, communicator: Communicator) -> bool:
-        """Advance a communication op by one step, if the requests of the previous step have completed; returns whether
-        it advanced.
+    def _step(self, task: OpTask, name: str) -> bool:
+        """Advance an op of a lane by one step, if the requests of the previous step have completed; returns whether it
+        advanced.
         """
-        assert isinstance(task.op, CommunicationOp)
         if task.steps is None:
-            if not task.is_ready() or not self._may_begin(task, communicator):
+            if not task.is_ready() or not self._may_begin(task, name):
                 return False
             self.begin(task)
-            task.steps = self._op_executor.communication_steps(task.op, task.coordinates, communicator)
+            task.steps = self._steps_of(task, name)
         before = _progress_count(task.pending)
         task.pending = [request for request in task.pending if not request.done()]
         if self._reporter is not None and (not task.pending or _progress_count(task.pending) != before):
@@ -159,11 +161,18 @@ class LaneScheduler:
             self.finish(task)
         return True
 
-    def _may_begin(self, task: OpTask, communicator: Communicator) -> bool:
+    def _steps_of(self, task: OpTask, name: str) -> OpSteps:
+        """The steps of an op on its lane."""
+        if isinstance(task.op, HostCopy):
+            return self._op_executor.host_copy_steps(task.op, task.coordinates, self._host_streams[name])
+        assert isinstance(task.op, CommunicationOp)
+        return self._op_executor.communication_steps(task.op, task.coordinates, self._groups[name])
+
+    def _may_begin(self, task: OpTask, name: str) -> bool:
         """Whether the task may begin now. Where ops begin in program order, only the next one may, and it is removed
         from the order.
         """
-        if communicator.begins_in_order:
+        if name in self._groups and self._groups[name].begins_in_order:
             if self._begin_order[0] is not task:
                 return False
             self._begin_order.popleft()

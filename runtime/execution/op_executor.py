@@ -6,7 +6,7 @@ The plan of an op (`compute_plans.py`, `communication_plans.py`) is made at its 
 from collections.abc import Callable, Generator
 
 from quadrille.algorithms.collectives.collective_choices import Choices
-from quadrille.algorithms.schedule.ops import CommunicationOp, Compute
+from quadrille.algorithms.schedule.ops import CommunicationOp, Compute, HostCopy
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.runtime.arrays.array_library import Array, ArrayLibrary
@@ -67,6 +67,12 @@ class OpExecutor:
             if len(self._plans) < MAX_CACHED_PLANS:
                 self._plans[key] = plan
         return self._run_plan(plan, group)
+
+    def host_copy_steps(self, op: HostCopy, coordinates: Coordinates, stream: ArrayLibrary) -> OpSteps:
+        """The steps of a host copy on a stream of its direction: it is submitted, and then it ends."""
+        self._compute_planner.submit_host_copy(op, coordinates, stream)
+        marker = stream.mark()
+        yield [] if marker is None else [marker]
 
     def _run_plan(self, plan: CommunicationPlan, group: Communicator) -> OpSteps:
         stream = group.lane or self._default_stream  # copies and sums stay in order with the group's messages

@@ -180,17 +180,17 @@ def check_memory(schedule: Schedule, choices: Choices, environment: RankEnvironm
     InputError : the ranks of a host, or of a GPU, need more memory than is available there
     """
     coordinates = schedule.coordinates(environment.communicator.rank)
-    storage_bytes = storage(schedule, coordinates, choices).bytes
+    buffers = storage(schedule, coordinates, choices)
     if environment.library.name == "cupy":
-        demands = [_device_demand(environment, storage_bytes)]
-        host_bytes = verify_bytes
+        demands = [_device_demand(environment, buffers.bytes)]
+        host_bytes = buffers.host_bytes + verify_bytes
     else:
         loading_bytes = max(
             schedule.tensors[name].block(coordinates).elements * schedule.item_bytes(name)
             for name in (*schedule.inputs, *schedule.state)
         )
         demands = []
-        host_bytes = storage_bytes + max(loading_bytes, verify_bytes)
+        host_bytes = buffers.bytes + buffers.host_bytes + max(loading_bytes, verify_bytes)
     where = "this machine" if environment.host.sharing else f"host {environment.host.name}"
     demands.append(MemoryDemand(where, host_bytes, bytes_available()))
     with collective_work("comparing memory"):

@@ -9,6 +9,10 @@ number of completed steps, and a SHA-256 of each tensor's bytes and of the heade
 The file holds the optimizer's parameters and its two moments, each under the name of its copy ("QKV W layer 3"). No
 name, shape or byte depends on the grid, so every rank writes and reads its own blocks.
 
+Of a pruned matrix, the file holds the kept elements only, in the order of the tiles of the whole matrix
+(`algorithms/schedule/kept_elements.py`), and an index ("QKV W index layer 3") with their positions in the flattened
+matrix.  Runs with dense and with compressed states write and read the same file.
+
 Source of the format: https://huggingface.co/docs/safetensors, "Format".
 """
 
@@ -16,6 +20,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import pairwise, repeat
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,13 +33,15 @@ from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, Block, ElementType, Tensor
 from quadrille.runtime.files.shared_files import SharedFile
 from quadrille.runtime.host.progress_reports import CollectiveWork, ProgressReporter, reporting
-from quadrille.runtime.operands.rectangles import split_block
+from quadrille.runtime.operands.rectangles import Rectangle, split_block
+from quadrille.runtime.training.pruned_source import MaskOf, kept_elements
+from quadrille.runtime.training.tensor_copies import PrunedCopy, pruned_copy, shape_of
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
 SCHEMA = "quadrille/checkpoint/1"
-CODES: dict[ElementType, str] = {"float64": "F64", "float32": "F32"}
+CODES: dict[ElementType, str] = {"float64": "F64", "float32": "F32", "int32": "I32"}
 DTYPES = {code: np.dtype(dtype) for dtype, code in CODES.items()}
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 100_000_000
@@ -80,10 +87,8 @@ def contents(schedule: Schedule, names: Sequence[str]) -> dict[str, StoredTensor
     """The positions of all copies of these tensors in a checkpoint, by the copy's name, in the order of the names."""
     layout, begin = {}, 0
     for name, tensor in sorted(copies_of(schedule, names).items()):
-        shape = (
-            schedule.sizes[tensor.rows.dimension] * tensor.rows.unit,
-            schedule.sizes[tensor.columns.dimension] * tensor.columns.unit,
-        )
+        pruned = pruned_copy(schedule, name)
+        shape = shape_of(schedule, tensor) if pruned is None else (1, pruned.kept_elements)
         layout[name] = StoredTensor(tensor.dtype or schedule.dtype, shape, begin)
         begin += layout[name].bytes
     return layout
@@ -144,7 +149,13 @@ class CheckpointWriter(SharedFile):
         header = header_of(self._stored, steps, model)
         super().__init__(path, header, content, flag="--save", kind="a file", token=token)
 
-    def write(self, coordinates: Coordinates, outputs: Mapping[str, Any], fetch: Callable[[Any], NDArray[Any]]) -> None:
+    def write(
+        self,
+        coordinates: Coordinates,
+        outputs: Mapping[str, Any],
+        fetch: Callable[[Any], NDArray[Any]],
+        mask_of: MaskOf | None = None,
+    ) -> None:
         """Write the blocks of one rank. If several ranks hold the same block, only the first of them writes it.
 
         Parameters
@@ -152,16 +163,34 @@ class CheckpointWriter(SharedFile):
         coordinates : grid coordinates of the rank
         outputs : blocks of the rank by tensor name
         fetch : function that returns the host values of a block
+        mask_of : kept elements of pruned matrices
         """
         for name in self._names:
             tensor = self._schedule.tensors[name]
             if not _writes(tensor, coordinates):
                 continue
-            output = outputs[name]
-            blocks = output if isinstance(output, list) else [output]
-            for copy, block in zip(tensor.copy_coordinates(coordinates), blocks, strict=True):
-                self._write_block(tensor.copy_name(copy), tensor.block(copy), fetch(block))
+            output = outputs.get(name)
+            blocks = output if isinstance(output, list) else repeat(output)
+            for copy, block in zip(tensor.copy_coordinates(coordinates), blocks, strict=False):
+                copy_name = tensor.copy_name(copy)
+                pruned = pruned_copy(self._schedule, copy_name)
+                if pruned is not None and mask_of is not None:
+                    values = None if pruned.is_index else fetch(block)
+                    self._write_kept(pruned, tensor.block(copy), values, mask_of)
+                else:
+                    self._write_block(copy_name, tensor.block(copy), fetch(block))
         self.close()
+
+    def _write_kept(self, copy: PrunedCopy, block: Block, values: NDArray[Any] | None, mask_of: MaskOf) -> None:
+        """Write the kept elements of a block, or their positions, to their places in the file."""
+        places, elements = kept_elements(copy, block, values, mask_of)
+        stored = self._stored[copy.name]
+        begin = len(self.header) + stored.begin
+        ends = [0, *(np.flatnonzero(np.diff(places) != 1) + 1).tolist(), places.size]
+        for start, stop in pairwise(ends):
+            if start < stop:
+                run = Rectangle(0, 1, int(places[start]), int(places[start]) + stop - start)
+                self.put_rectangle(begin, stored.shape[1], run, elements[None, start:stop], np.dtype(stored.dtype))
 
     def _write_block(self, name: str, block: Block, values: NDArray[Any]) -> None:
         stored = self._stored[name]

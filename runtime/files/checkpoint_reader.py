@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -18,7 +18,10 @@ from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Block, ElementType
 from quadrille.runtime.host.progress_reports import CollectiveWork, ProgressReporter, reporting
 from quadrille.runtime.operands.input_sources import InputSource
-from quadrille.runtime.operands.rectangles import split_block
+from quadrille.runtime.operands.rectangles import Rectangle, split_block
+from quadrille.runtime.training.pruned_blocks import Mask, is_in_tiles, places_in
+from quadrille.runtime.training.pruned_source import pruned_block
+from quadrille.runtime.training.tensor_copies import PrunedCopy, pruned_copy
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -78,6 +81,9 @@ class Checkpoint:
             if name not in wanted:
                 raise InputError(f"--load {self.path} has {name!r}, which {model} lacks")
             held, needed = self.stored[name], wanted[name]
+            copy = pruned_copy(schedule, name)
+            if copy is not None and copy.is_index and held.shape != needed.shape:
+                raise InputError(f"--load {self.path}: {_other_mask(copy, held.shape[1], needed.shape[1])}")
             if held.shape != needed.shape:
                 shapes = " x ".join(map(str, held.shape)), " x ".join(map(str, needed.shape))
                 raise InputError(f"--load {self.path}: {name!r} has shape {shapes[0]}; {shapes[1]} is needed")
@@ -105,11 +111,57 @@ class Checkpoint:
                 f"--load {self.path}: the checksum of {wrong[0]!r} is wrong: its bytes are not those that were written"
             )
 
-    def block(self, name: str, block: Block) -> NDArray[Any]:
-        """A rank's block of a tensor, in its stored shape."""
+    def check_masks(self, schedule: Schedule, communicator: "Intracomm") -> None:
+        """Refuse an index with a position outside of its tile. Each rank checks a share of the indices.
+
+        Raises
+        ------
+        InputError : the first such index
+        """
+        copies = [copy for name in sorted(self.stored) if (copy := pruned_copy(schedule, name)) is not None]
+        indices = {copy.name: copy for copy in copies if copy.is_index}
+        own_failures = [
+            name
+            for name in share_of(list(indices), communicator)
+            if not is_in_tiles(self._values(name)[0], indices[name].kept, indices[name].shape)
+        ]
+        wrong = sorted(name for names in communicator.allgather(own_failures) for name in names)
+        if wrong:
+            raise InputError(f"--load {self.path}: {wrong[0]!r} has positions that do not rise inside of their tiles")
+
+    def _values(self, name: str) -> NDArray[Any]:
+        """The whole tensor, which is read where it is used."""
         entry = self.stored[name]
         offset = self.header_bytes + entry.begin
-        whole = np.memmap(self.path, DTYPES[CODES[entry.dtype]], "r", offset, entry.shape)
+        return np.memmap(self.path, DTYPES[CODES[entry.dtype]], "r", offset, entry.shape)
+
+    def mask(self, copy: PrunedCopy, region: Rectangle) -> Mask:
+        """The kept elements of a region of whole tiles of a pruned matrix."""
+        mask = np.zeros(region.shape, np.bool_)
+        for rows, columns, _ in self._kept(copy, region):
+            mask[rows, columns] = True
+        return mask
+
+    def kept_values(self, copy: PrunedCopy, region: Rectangle) -> NDArray[Any]:
+        """The elements of a region of whole tiles of a pruned matrix, with zeros."""
+        vector = self._values(copy.name)[0]
+        values = np.zeros(region.shape, vector.dtype)
+        for rows, columns, places in self._kept(copy, region):
+            values[rows, columns] = vector[places]
+        return values
+
+    def _kept(
+        self, copy: PrunedCopy, region: Rectangle
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], slice]]:
+        """Yields rows and columns of the kept elements in the region, with their places in the file."""
+        index = self._values(copy.index)[0]
+        for places in places_in(region, copy.kept, copy.shape):
+            rows, columns = np.divmod(index[places].astype(np.int64), copy.shape[1])
+            yield rows - region.row_start, columns - region.column_start, places
+
+    def block(self, name: str, block: Block) -> NDArray[Any]:
+        """A rank's block of a tensor, in its stored shape."""
+        whole = self._values(name)
         filled = np.empty(block.shape, whole.dtype)
         for rectangle, part in split_block(block, filled):
             rows = slice(rectangle.row_start, rectangle.row_stop)
@@ -117,15 +169,34 @@ class Checkpoint:
         return filled
 
 
-class CheckpointSource:
-    """An input source that reads the checkpoint's tensors from it and all others (batches) from another source."""
+def _other_mask(copy: PrunedCopy, held: int, needed: int) -> str:
+    """The difference between two numbers of kept elements, as text."""
+    size = copy.shape[0] * copy.shape[1]
+    return (
+        f"{copy.name!r} keeps {held} of {size} elements, a sparsity of {1 - held / size:.3g}; "
+        f"{needed} are needed at --sparsity {copy.kept.sparsity:g}"
+    )
 
-    def __init__(self, checkpoint: Checkpoint, otherwise: InputSource) -> None:
-        self._checkpoint, self._otherwise = checkpoint, otherwise
+
+class CheckpointSource:
+    """An input source that reads the checkpoint's tensors from it and all others (batches) from another source.
+
+    Parameters
+    ----------
+    schedule : schedule of the run
+    """
+
+    def __init__(self, checkpoint: Checkpoint, otherwise: InputSource, schedule: Schedule) -> None:
+        self._checkpoint, self._otherwise, self._schedule = checkpoint, otherwise, schedule
+        self.mask = checkpoint.mask
 
     def stored(self, matrix: str, block: Block) -> Any:
         """The elements of a rank's block of the copy with that name."""
         if matrix in self._checkpoint.stored:
+            copy = pruned_copy(self._schedule, matrix)
+            if copy is not None:
+                checkpoint = self._checkpoint
+                return pruned_block(copy, block, lambda _, region: checkpoint.kept_values(copy, region), self.mask)
             return self._checkpoint.block(matrix, block)
         return self._otherwise.stored(matrix, block)
 

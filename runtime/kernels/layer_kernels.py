@@ -19,13 +19,22 @@ import numpy as np
 from quadrille.algorithms.analysis.shard_ranges import shared_rectangle
 from quadrille.algorithms.schedule.kernel_signatures import Function
 from quadrille.runtime.arrays.array_library import Array
-from quadrille.runtime.kernels import attention_kernels, dropout_kernels, norm_kernels, vocabulary_kernels
+from quadrille.runtime.kernels import (
+    attention_kernels,
+    dropout_kernels,
+    norm_kernels,
+    pruning_kernels,
+    vocabulary_kernels,
+)
 from quadrille.runtime.kernels.kernel_arguments import KernelArguments as KernelArguments
+from quadrille.runtime.kernels.short_floats import narrowed, widened
 
 GELU_SLOPE = sqrt(2 / pi)
 GELU_CUBE = 0.044715
 BY_ELEMENT: tuple[Function, ...] = ("gelu", "gelu_gradient", "adam")
 """Elementwise functions of flat arrays, which may be computed piece by piece."""
+BY_INDEX: tuple[Function, ...] = ("compress", "compress_add", "expand", "mask", "square_sum_kept")
+"""Functions of an index, which convert 16-bit elements themselves."""
 PIECE = 1 << 14
 """Elements of a piece on the host: its temporaries stay in the cache and need no new pages of memory."""
 
@@ -39,17 +48,17 @@ def carry_out(function: Function, args: KernelArguments) -> None:
 def _carry_out_in_float32(function: Function, args: KernelArguments) -> None:
     """Run the function, in float32 where elements have 16 bits: their sums and exponentials would lose accuracy."""
     short = [array for array in (*args.into, *args.updates, *args.sources) if array.dtype.itemsize == 2]
-    if not short:
+    if not short or function in BY_INDEX:
         KERNELS[function](args)
         return
     xp = args.xp
     into = tuple(xp.empty(array.shape, xp.float32) if array.dtype.itemsize == 2 else array for array in args.into)
-    updates = tuple(_widened(xp, array) for array in args.updates)
-    sources = tuple(_widened(xp, array) for array in args.sources)
+    updates = tuple(widened(xp, array) for array in args.updates)
+    sources = tuple(widened(xp, array) for array in args.sources)
     KERNELS[function](replace(args, into=into, updates=updates, sources=sources))
     for kept, result in zip((*args.into, *args.updates), (*into, *updates), strict=True):
         if kept is not result:
-            kept[...] = _narrowed(xp, result, kept.dtype)
+            kept[...] = narrowed(xp, result, kept.dtype)
 
 
 def _by_piece(args: KernelArguments) -> Iterator[KernelArguments]:
@@ -61,22 +70,6 @@ def _by_piece(args: KernelArguments) -> Iterator[KernelArguments]:
             tuple(array[part] for array in arrays) for arrays in (args.into, args.updates, args.sources)
         )
         yield replace(args, into=into, updates=updates, sources=sources)
-
-
-def _widened(xp: Any, array: Array) -> Array:
-    """16-bit elements as float32; bfloat16 is stored as uint16, the upper half of its float32."""
-    if array.dtype == xp.uint16:
-        return (array.astype(xp.uint32) << 16).view(xp.float32)
-    return array.astype(xp.float32) if array.dtype.itemsize == 2 else array
-
-
-def _narrowed(xp: Any, array: Array, dtype: Any) -> Array:
-    """The nearest 16-bit elements, ties to even; NaN stays NaN."""
-    if dtype == xp.uint16:
-        bits = array.view(xp.uint32)
-        nearest = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(xp.uint16)
-        return xp.where(xp.isnan(array), xp.uint16(0x7FC0), nearest)  # a GPU's own, 0x7FFFFFFF, would become -0
-    return array.astype(dtype)
 
 
 def _add_to(args: KernelArguments) -> None:
@@ -225,4 +218,9 @@ KERNELS: dict[Function, Callable[[KernelArguments], None]] = {
     "square_sum": _square_sum,
     "clip": _clip,
     "adam": _adam,
+    "compress": pruning_kernels.compress,
+    "compress_add": pruning_kernels.compress_add,
+    "expand": pruning_kernels.expand,
+    "mask": pruning_kernels.mask,
+    "square_sum_kept": pruning_kernels.square_sum_kept,
 }

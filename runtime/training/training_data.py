@@ -3,6 +3,7 @@
 A parameter's element is keyed by (seed, name, element). The name includes the layer, so the element is the same on
 every grid and under every scheme:
 
+    moments    zeros
     normal     uniform with standard deviation 0.02 (GPT) or 1/√rows (linear layers), so within ±√3 of it
     zeros      biases, β
     ones       γ
@@ -16,8 +17,6 @@ Looking-Glass", 1871; in the public domain.  Deviation 0.02: Radford et al.,
 "Language Models are Unsupervised Multitask Learners", 2019 (GPT-2).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,33 +27,23 @@ from numpy.typing import NDArray
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Block, Tensor
-from quadrille.algorithms.training.adam import STEP
+from quadrille.algorithms.training.adam import STEP, is_moment
 from quadrille.algorithms.training.layers import Start
 from quadrille.algorithms.training.microbatches import MICROBATCH
+from quadrille.algorithms.training.sparsity import PruneMethod
 from quadrille.runtime.operands import generator
 from quadrille.runtime.operands.generator import INCREMENT, MASK, mix, stream_key
 from quadrille.runtime.operands.operands import round_to
 from quadrille.runtime.operands.rectangles import Rectangle, split_block
+from quadrille.runtime.training.pruned_blocks import Mask, tile_mask
+from quadrille.runtime.training.pruned_source import pruned_block
+from quadrille.runtime.training.tensor_copies import PrunedCopy, TensorCopy, pruned_copy, shape_of, tensor_copy
 
 TEXT = Path(__file__).parent / "texts" / "through_the_looking_glass.txt"
 DEVIATION = 0.02
 """Standard deviation of a GPT's initial weights."""
 STARTS: dict[str, Start] = {"γ": "ones", "β": "zeros", "b": "zeros"}
 """Initial values of parameters by the last word of their names; all others are normal."""
-
-
-@dataclass(frozen=True, slots=True)
-class TensorCopy:
-    """One copy of a tensor.
-
-    Parameters
-    ----------
-    tensor : tensor of the schedule
-    indices : indices of the loops that distinguish the copies, where this copy is used
-    """
-
-    tensor: Tensor
-    indices: Mapping[str, int]
 
 
 class TrainingSource:
@@ -64,14 +53,18 @@ class TrainingSource:
     ----------
     seed : seed of all values
     sequence : tokens of a sequence; 0 if rows are no tokens
+    prune : which elements of a pruned matrix are kept
     """
 
-    def __init__(self, schedule: Schedule, *, seed: int, sequence: int = 0) -> None:
-        self._schedule, self._seed, self._sequence = schedule, seed, sequence
+    def __init__(self, schedule: Schedule, *, seed: int, sequence: int = 0, prune: PruneMethod = "magnitude") -> None:
+        self._schedule, self._seed, self._sequence, self._prune = schedule, seed, sequence, prune
         self._dtype = schedule.dtype
 
     def stored(self, name: str, block: Block) -> NDArray[Any]:
         """The elements of a rank's block of the copy with that name, in the stored shape."""
+        pruned = pruned_copy(self._schedule, name)
+        if pruned is not None:
+            return pruned_block(pruned, block, self._region, self.mask)
         copy = tensor_copy(self._schedule, name)
         filled = np.empty(block.shape, self._array_dtype(copy.tensor))
         for rectangle, part in split_block(block, filled):
@@ -79,6 +72,21 @@ class TrainingSource:
         if copy.tensor.dtype is None:
             round_to(self._dtype, filled)
         return filled
+
+    def mask(self, copy: PrunedCopy, region: Rectangle) -> Mask:
+        """The kept elements of a region of whole tiles: of the largest initial weights, or of random numbers."""
+        if self._prune == "magnitude":
+            return tile_mask(np.abs(self._region(copy.matrix, region)), region, copy.kept)
+        scores = generator.block(self._seed, f"mask of {copy.matrix}", *copy.shape, region, np.float64)
+        return tile_mask(scores, region, copy.kept)
+
+    def _region(self, name: str, rectangle: Rectangle) -> NDArray[Any]:
+        """Initial weights before pruning."""
+        copy = tensor_copy(self._schedule, name)
+        values = self._values(name, copy, rectangle)
+        if copy.tensor.dtype is None:
+            round_to(self._dtype, values)
+        return values
 
     def whole(self, name: str) -> NDArray[Any]:
         """The whole copy with that name."""
@@ -98,6 +106,8 @@ class TrainingSource:
             return self._target(copy, rectangle)
         if tensor.name == "H0":
             return self._input(copy, rectangle)
+        if is_moment(tensor.name):
+            return np.zeros(rectangle.shape, self._array_dtype(tensor))
         match STARTS.get(tensor.name.rpartition(" ")[2], "normal"):
             case "zeros":
                 return np.zeros(rectangle.shape, self._array_dtype(tensor))
@@ -189,27 +199,3 @@ def check_text(sequence: int, vocabulary: int) -> None:
         raise InputError(f"vocabulary {vocabulary}: the text that is read has bytes up to {text.max()}: 256 is usual")
     if sequence >= text.size:
         raise InputError(f"sequence {sequence}: the text that is read has {text.size} bytes: fewer are accepted")
-
-
-def tensor_copy(schedule: Schedule, name: str) -> TensorCopy:
-    """The tensor copy with that name.
-
-    Raises
-    ------
-    KeyError : there is none
-    """
-    words = name.split(" ")
-    for length in range(len(words), 0, -1):
-        tensor = schedule.tensors.get(" ".join(words[:length]))
-        rest = words[length:]
-        if tensor is not None and len(rest) % 2 == 0 and all(word.isdigit() for word in rest[1::2]):
-            return TensorCopy(tensor, {loop: int(index) for loop, index in zip(rest[::2], rest[1::2], strict=True)})
-    raise KeyError(name)
-
-
-def shape_of(schedule: Schedule, tensor: Tensor) -> tuple[int, int]:
-    """Rows and columns of one whole copy."""
-    return (
-        schedule.sizes[tensor.rows.dimension] * tensor.rows.unit,
-        schedule.sizes[tensor.columns.dimension] * tensor.columns.unit,
-    )

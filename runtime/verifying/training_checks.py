@@ -21,8 +21,8 @@ Source: Higham, Mary, "A new approach to probabilistic rounding error analysis",
 Kingma, Ba, 2015 (Adam).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite, log2, sqrt
 from typing import Any
 
@@ -31,19 +31,24 @@ from numpy.typing import NDArray
 
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.algorithms.schedule.tensors import Block, DType
+from quadrille.algorithms.schedule.tensors import Block, DType, Tensor
 from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.resume import moment_names
-from quadrille.runtime.files.checkpoint import contents
-from quadrille.runtime.operands.input_sources import InputSource, WholeMatrices
+from quadrille.runtime.files.checkpoint import copies_of
+from quadrille.runtime.operands.input_sources import WholeMatrices
+from quadrille.runtime.operands.rectangles import Rectangle
+from quadrille.runtime.training.pruned_blocks import Mask
+from quadrille.runtime.training.pruned_source import TrainingInputs, pruned_block
 from quadrille.runtime.training.serial_training import LossOf, Matrices, mlp_loss, train
 from quadrille.runtime.training.serial_transformer import gpt_loss
+from quadrille.runtime.training.tensor_copies import pruned_copy, shape_of
 from quadrille.runtime.training.training_data import TrainingSource
 from quadrille.runtime.verifying.verify import EPS, Verification
 
 Array = NDArray[np.float64]
+Masks = Mapping[str, Mask]
 BOUND_CONSTANT, BOUND_PER_DOUBLING = 4.0, 1.0
 FLOATS = 8
 """The bytes of a float64 number of the serial run."""
@@ -76,11 +81,13 @@ class SerialReference:
     run : serial run
     moved : largest distance of a perturbed run from the serial run, by result
     terms : terms of the longest sum
+    masks : kept elements of each pruned matrix
     """
 
     run: SerialRun
     moved: Mapping[str, float]
     terms: int
+    masks: Masks = field(default_factory=dict)
 
 
 def serial_bytes(problem: Gpt | Mlp, rank: int) -> int:
@@ -98,7 +105,7 @@ def serial_bytes(problem: Gpt | Mlp, rank: int) -> int:
 
 
 def serial_reference(
-    problem: Gpt | Mlp, schedule: Schedule, source: InputSource, data: TrainingSource, first_step: int
+    problem: Gpt | Mlp, schedule: Schedule, source: TrainingInputs, data: TrainingSource, first_step: int
 ) -> SerialReference:
     """The serial run of a problem, and the distance of its perturbed runs.
 
@@ -110,26 +117,39 @@ def serial_reference(
     source : source of the run's parameters, and of its moments if it is resumed
     data : source of its batches
     """
-    stored = contents(schedule, schedule.state)
+    stored = [name for name in schedule.state if schedule.tensors[name].value_of is None]
     whole = {
-        name: np.asarray(source.stored(name, Block((0, layout.shape[0]), (0, layout.shape[1]))), np.float64)
-        for name, layout in stored.items()
+        name: np.asarray(source.stored(name, _whole_block(schedule, tensor)), np.float64)
+        for name, tensor in sorted(copies_of(schedule, stored).items())
     }
     moments = {layout for name in whole for layout in moment_names(name)}
+    masks = _masks(schedule, source, whole)
     initial_parameters = {name: value for name, value in whole.items() if name not in moments}
     steps = range(first_step, first_step + problem.steps)
     loss_of, terms = _loss_of(problem, data)
-    exact_run = _train(initial_parameters, whole, loss_of, steps, problem.adam, _unperturbed)
+    exact_run = _train(initial_parameters, whole, loss_of, steps, problem.adam, masks, _unperturbed)
     rows = problem.tokens if isinstance(problem, Gpt) else problem.rows
     small = rows * problem.steps * sum(value.size for value in initial_parameters.values()) <= SMALL
     distances: dict[str, float] = {}
     for seed in range(PERTURBED_RUNS if small else 1):
         perturbed_run = _train(
-            initial_parameters, whole, loss_of, steps, problem.adam, _perturbation(EPS[problem.dtype], seed)
+            initial_parameters, whole, loss_of, steps, problem.adam, masks, _perturbation(EPS[problem.dtype], seed)
         )
         for name, distance in _distances(exact_run, perturbed_run):
             distances[name] = max(distance, distances.get(name, 0.0))
-    return SerialReference(exact_run, distances, terms)
+    return SerialReference(exact_run, distances, terms, masks)
+
+
+def _whole_block(schedule: Schedule, tensor: Tensor) -> Block:
+    """The block that is a whole dense matrix."""
+    rows, columns = shape_of(schedule, tensor)
+    return Block((0, rows), (0, columns))
+
+
+def _masks(schedule: Schedule, source: TrainingInputs, names: Iterable[str]) -> Masks:
+    """The kept elements of each pruned matrix among these copies."""
+    copies = [copy for name in names if (copy := pruned_copy(schedule, name)) is not None]
+    return {copy.matrix: source.mask(copy, Rectangle(0, copy.shape[0], 0, copy.shape[1])) for copy in copies}
 
 
 def _distances(exact_run: SerialRun, perturbed_run: SerialRun) -> Iterator[tuple[str, float]]:
@@ -177,13 +197,19 @@ def _train(
     loss_of: LossOf,
     steps: range,
     adam: Adam,
+    masks: Masks,
     perturb: Perturbation,
 ) -> SerialRun:
-    """A serial run of Adam steps; parameters are perturbed at the start, and gradients in every step."""
+    """A serial run of Adam steps; parameters are perturbed at the start, and gradients in every step.
+
+    Gradients of pruned elements are zero.
+    """
 
     def perturbed_loss_of(parameters: Mapping[str, Array], step: int) -> tuple[float, Matrices]:
         loss, gradients = loss_of(parameters, step)
-        return loss, {name: perturb(g, _largest(g)) for name, g in gradients.items()}
+        kept = {name: g * masks[name] if name in masks else g for name, g in gradients.items()}
+        perturbed = {name: perturb(g, _largest(g)) for name, g in kept.items()}
+        return loss, {name: g * masks[name] if name in masks else g for name, g in perturbed.items()}
 
     names = {name: moment_names(name) for name in initial_parameters}
     moments = {name: (whole[mean], whole[square]) for name, (mean, square) in names.items() if mean in whole}
@@ -226,7 +252,7 @@ def verify_blocks(
     dtype : dtype of the run
     """
     factor = (BOUND_CONSTANT + BOUND_PER_DOUBLING * log2(schedule.grid.size)) * sqrt(reference.terms)
-    values = WholeMatrices(reference.run.values)
+    values = _ReferenceBlocks(schedule, reference)
     deviations = list(_losses(blocks["loss"], reference, factor, EPS[dtype]))
     for name, blocks_of_tensor in blocks.items():
         tensor = schedule.tensors[name]
@@ -242,6 +268,32 @@ def verify_blocks(
     return _verdict(
         max(deviations, key=lambda deviation: deviation.share, default=Deviation("nothing", 0.0, EPS[dtype]))
     )
+
+
+class _ReferenceBlocks:
+    """Blocks of the results of the serial run, compressed where the schedule's are."""
+
+    def __init__(self, schedule: Schedule, reference: SerialReference) -> None:
+        self._schedule, self._reference = schedule, reference
+        self._whole = WholeMatrices(reference.run.values)
+
+    def stored(self, name: str, block: Block) -> Any:
+        """The elements of a block of the copy with that name."""
+        if block.kept_range is None:
+            return self._whole.stored(name, block)
+        masks, matrix = self._reference.masks, name if name in self._reference.masks else name.removeprefix("d")
+        copy = pruned_copy(self._schedule, matrix)
+        assert copy is not None, name
+        return pruned_block(
+            copy,
+            block,
+            lambda _, region: _part(self._reference.run.values[name], region),
+            lambda _, region: _part(masks[matrix], region),
+        )
+
+
+def _part(whole: NDArray[Any], region: Rectangle) -> NDArray[Any]:
+    return whole[region.row_start : region.row_stop, region.column_start : region.column_stop]
 
 
 def _losses(blocks: Sequence[NDArray[Any]], reference: SerialReference, factor: float, eps: float) -> list[Deviation]:

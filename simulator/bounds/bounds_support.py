@@ -7,7 +7,7 @@ Every long simulation calls this check, so the module imports nothing of the wal
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.expressions import variables
 from quadrille.algorithms.schedule.grid import AXES, Axis
-from quadrille.algorithms.schedule.ops import AllToAll, Receive, Send
+from quadrille.algorithms.schedule.ops import AllToAll, Receive, Send, is_host_op
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.simulator.machine.library_collectives import LibraryTimes
 from quadrille.simulator.machine.placement import RankPlacement
@@ -30,6 +30,8 @@ def unsupported_reason(schedule: Schedule, placement: RankPlacement, choices: Ch
     for op in all_ops(schedule):
         if choices.by_library(op) and library.are_known(op):
             return f"op {op.name!r} takes what the MPI library was measured to take, which is no sum of its messages"
+        if is_host_op(op) and placement.machine.host_link is None:
+            return f"op {op.name!r} is work of the host, which the bounds walk would run beside the computation"
         if isinstance(op, AllToAll) and _posts_at_once(op, choices):
             return f"op {op.name!r} posts all its messages at once, and the bounds walk goes from step to step"
         if isinstance(op, Send | Receive):

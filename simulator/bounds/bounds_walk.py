@@ -29,7 +29,17 @@ import numpy as np
 from quadrille.algorithms.analysis.dependencies import Dependencies
 from quadrille.algorithms.analysis.equality_labels import compact, stored_numbers
 from quadrille.algorithms.errors import Deadlock
-from quadrille.algorithms.schedule.ops import Communication, CommunicationOp, Compute, Op, Receive, Send, lane
+from quadrille.algorithms.schedule.ops import (
+    Communication,
+    CommunicationOp,
+    Compute,
+    HostCopy,
+    Op,
+    Receive,
+    Send,
+    is_host_op,
+    lane,
+)
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import all_ops
@@ -326,6 +336,8 @@ class BoundsWalk:
 
     def _durations(self, op: Compute, coordinates: Coordinates, group: RankGroup) -> tuple[Floats, OpTimeParts]:
         """Duration of a local op on each rank [3, ranks] [s], and the breakdown of its time."""
+        if is_host_op(op):
+            return self._host_op(op, coordinates, group)
         seconds, extrapolated = self._op_costs.local_work(group.number, op, coordinates, group.ranks)
         local = self._cost_model.local
         if extrapolated:
@@ -341,3 +353,20 @@ class BoundsWalk:
         time_parts.compute, typical = seconds, seconds / local.computing[group.ranks]
         time_parts.contention = typical - seconds
         return np.stack([seconds, typical, slowest]), time_parts
+
+    def _host_op(self, op: Compute, coordinates: Coordinates, group: RankGroup) -> tuple[Floats, OpTimeParts]:
+        """Duration of a host copy or of work of the host on each rank [3, ranks] [s], and the breakdown of its time.
+
+        At least a rank has the link, or the memory of the host, for itself; typically and at most all ranks share it.
+        """
+        link = self._machine.host_link
+        assert link is not None, "unsupported_reason"
+        moving, extrapolated = self._op_costs.local_work(group.number, op, coordinates, group.ranks)
+        assert not extrapolated, "a host link has one rate"
+        moving = np.broadcast_to(moving, len(group.ranks))
+        latency = link.latency_seconds if isinstance(op, HostCopy) else 0.0
+        typical = moving * self._cost_model.ranks_on_host[lane(op)]
+        time_parts = OpTimeParts.of(len(group.ranks))
+        time_parts.latency, time_parts.bandwidth = time_parts.latency + latency, moving
+        time_parts.contention = typical - moving
+        return latency + np.stack([moving, typical, typical]), time_parts

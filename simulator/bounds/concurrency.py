@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import networkx as nx
 
 from quadrille.algorithms.analysis.dependencies import Dependencies
-from quadrille.algorithms.schedule.ops import Op, lane
+from quadrille.algorithms.schedule.ops import Op, is_host_op, lane
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, walk
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
@@ -58,6 +58,15 @@ class _Overlaps:
     overlaps: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
 
+def _without(overlaps: Mapping[str, Mapping[str, int]], names: set[str]) -> dict[str, dict[str, int]]:
+    """The overlaps of ops, without some ops."""
+    return {
+        op: {name: count for name, count in counts.items() if name not in names}
+        for op, counts in overlaps.items()
+        if op not in names
+    }
+
+
 ProgramWalk = Callable[[Program, Coordinates], Iterable[tuple[Op, Coordinates]]]
 """The ops of a program in order, with their coordinates."""
 
@@ -66,6 +75,8 @@ def concurrency_of(
     schedule: Schedule, coordinates_of_programs: Iterable[Coordinates], walked: ProgramWalk = walk
 ) -> Concurrency:
     """The possible overlap of the programs at these coordinates, one rank for each program.
+
+    Host copies and work of the host are left out: they take neither the device nor links of the network.
 
     In a schedule without overlap, no two lanes are busy together:
 
@@ -76,14 +87,15 @@ def concurrency_of(
     >>> sorted(map(sorted, concurrency_of(schedule, [schedule.coordinates(0)]).sets))
     [['compute'], ['y'], ['z']]
     """
-    lanes = tuple(dict.fromkeys(["compute", *(lane(op) for op in all_ops(schedule))]))
+    host_ops = {op.name for op in all_ops(schedule) if is_host_op(op)}
+    lanes = tuple(dict.fromkeys(["compute", *(lane(op) for op in all_ops(schedule) if op.name not in host_ops)]))
     seen = _Overlaps()
     for start in coordinates_of_programs:
         _visit(schedule, start, seen, walked)
-    graph = nx.Graph(tuple(pair) for pair in seen.pairs)
+    graph = nx.Graph(tuple(pair) for pair in seen.pairs if pair <= {*lanes})
     graph.add_nodes_from(lanes)
     sets = tuple(frozenset(clique) for clique in nx.find_cliques(graph))
-    return Concurrency(lanes, sets, {name: dict(counts) for name, counts in seen.overlaps.items()})
+    return Concurrency(lanes, sets, _without(seen.overlaps, host_ops))
 
 
 def _merge(clock: dict[str, int], need: _Entry) -> None:

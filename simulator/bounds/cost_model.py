@@ -19,6 +19,7 @@ from quadrille.simulator.bounds.concurrency import Concurrency
 from quadrille.simulator.machine.compute_model import ComputeModel, Estimate
 from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.simulator.machine.seconds_by_size import TransferSeconds, TransferTable
+from quadrille.simulator.ranks.host_links import HOST_LANES, ranks_that_share
 from quadrille.simulator.ranks.local_work import estimate_op
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Floats
@@ -117,6 +118,10 @@ class CostModel:
         self.channels, self.local = channels, local
         self._table = TransferTable(machine, placement)
         self._neighbours = placement.columns()["ranks that share its place"].astype(np.int64)
+        link = machine.host_link
+        self.ranks_on_host = (
+            {} if link is None else {name: ranks_that_share(link, name, placement) for name in HOST_LANES}
+        )
         self._models, self._model_of = _models(machine, placement, dtype, threads)
         self._memory: dict[tuple[str, float, int], Estimate] = {}
 

@@ -133,7 +133,7 @@ class ComputeModel:
     """
 
     def __init__(self, machine: Machine, dtype: DType, threads: int, busy_ranks: int, speed: float = 1.0) -> None:
-        self._device = machine.device
+        self._device, self.host_link = machine.device, machine.host_link
         self._speed = speed
         self._dtype = dtype
         self._threads = threads

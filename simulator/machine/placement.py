@@ -1,6 +1,6 @@
 """Rank placement: the host or GPU of each rank, and the cores, speed and neighbours that follow from it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -22,11 +22,13 @@ class RankPlacement:
     ----------
     net : network of the machine, with its faults
     of_rank : endpoint of each rank [ranks]
+    slowdown : factor on the seconds of local work of every rank
     """
 
     machine: Machine
     net: Network
     of_rank: Ints
+    slowdown: float = 1.0
 
     @cached_property
     def _ranks_at(self) -> Ints:
@@ -35,7 +37,7 @@ class RankPlacement:
 
     @cached_property
     def _speeds(self) -> Floats:
-        return speeds_of(self.machine, self.net)
+        return speeds_of(self.machine, self.net) / self.slowdown
 
     def endpoint(self, rank: int) -> int:
         """Number of a rank's endpoint."""
@@ -104,6 +106,17 @@ class RankPlacement:
     def rank_on_fullest_endpoint(self) -> int:
         """A rank at an endpoint with the most ranks."""
         return int(np.argmax(self._ranks_at[self.of_rank]))
+
+    def at_the_pace_of_the_slowest(self, sigma: float) -> "RankPlacement":
+        """The placement with all devices at the expected pace of the slowest device that has ranks.
+
+        Parameters
+        ----------
+        sigma : standard deviation of the logarithm of the seconds of local work from device to device
+        """
+        from quadrille.simulator.machine.slowest_device import slowest_factor  # only few predictions need it
+
+        return replace(self, slowdown=slowest_factor(sigma, self.used_endpoints)) if sigma else self
 
     @property
     def shared(self) -> bool:

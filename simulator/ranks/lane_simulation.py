@@ -9,6 +9,7 @@ lane of a rank is a SimPy process, which runs the ops of the rank's program in o
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import simpy
@@ -17,7 +18,7 @@ from quadrille.algorithms.analysis.dependencies import Dependencies, Undecided
 from quadrille.algorithms.analysis.op_plans import OpPlans
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import Deadlock
-from quadrille.algorithms.schedule.ops import Communication, Op, lane
+from quadrille.algorithms.schedule.ops import Communication, Op, is_host_op
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import DrivenPasses, PassKind
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
@@ -26,6 +27,7 @@ from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.loops.period_detector import PeriodDetector
 from quadrille.simulator.loops.skipped_iterations import Iteration
 from quadrille.simulator.machine.library_collectives import LibraryTimes
+from quadrille.simulator.ranks.host_links import HOST_LANES, simulated_lane
 from quadrille.simulator.ranks.local_work import LocalWork
 from quadrille.simulator.ranks.op_programs import BlockedRank, OpPrograms
 from quadrille.simulator.ranks.simulated_ranks import SimulatedRanks
@@ -113,7 +115,8 @@ class LaneSimulation:
         )
         self._send_queues: SendQueues | None = None  # made for the first eager send
         self._streams: dict[tuple[int, str], int] = {}
-        self._names = list(dict.fromkeys([COMPUTE, *(lane(op) for op in all_ops(inputs.schedule))]))
+        self._lane_of = partial(simulated_lane, machine=inputs.machine)
+        self._names = list(dict.fromkeys([COMPUTE, *map(self._lane_of, all_ops(inputs.schedule))]))
         self._open: dict[tuple[int, str], LaneTask] = {}
         self._decisions: dict[int, list[PassKind]] = defaultdict(list)  # by the rank that decided
         self._agreements: dict[int, SimulatedAgreement] = {}  # by rank
@@ -151,18 +154,20 @@ class LaneSimulation:
 
     def _lanes(self, rank: int) -> Iterator[simpy.Process]:
         """SimPy processes of a rank's lanes."""
-        feed = ProgramFeed(self._env, self._program(rank), self._names, self._lookahead)
+        feed = ProgramFeed(self._env, self._program(rank), self._names, self._lane_of, self._lookahead)
         slows = self._machine.device.communication_slowdown
         overlaps = slows > 1.0 or self._programs.wakeup_delay > 0.0
         computing = self.engine.add_stream(message_slowdown=slows)
         for name in self._names:
-            self._streams[rank, name] = (
-                computing
-                if name == COMPUTE
-                else self.engine.add_stream(
+            if name == COMPUTE:
+                stream = computing
+            elif name in HOST_LANES:
+                stream = self.engine.add_stream()
+            else:
+                stream = self.engine.add_stream(
                     self._programs.throttle(rank), compute_stream=computing if overlaps else None
                 )
-            )
+            self._streams[rank, name] = stream
             yield self._env.process(self._lane(rank, name, feed))
 
     def _program(self, rank: int) -> "Iterator[LaneTask | Undecided[LaneTask]]":
@@ -232,6 +237,8 @@ class LaneSimulation:
     def _run_op(self, rank: int, name: str, task: LaneTask) -> Generator[simpy.Event, None, TimeBreakdown]:
         """Run an op on a rank; returns its time breakdown."""
         op, coordinates, index = task.op, task.coordinates, task.index
+        if is_host_op(op) and name in HOST_LANES:
+            return (yield from self._run_host_op(rank, name, self._programs.host_op(rank, op, coordinates)))
         if not isinstance(op, Communication):
             return (yield from self._run_compute(rank, name, self._programs.compute(rank, op, coordinates, index)))
         programs = self._programs.communication(rank, op, coordinates, index)
@@ -248,6 +255,13 @@ class LaneSimulation:
         if self._cores is not None:
             self._cores.end(rank)
         return breakdown
+
+    def _run_host_op(self, rank: int, name: str, program: int) -> Generator[simpy.Event, None, TimeBreakdown]:
+        """Run a host copy or work of the host; what it takes beyond its latency is a transfer."""
+        breakdown = yield from self._run_program(rank, name, program)
+        path = dict(breakdown.path)
+        moving = path.pop("compute", 0.0)
+        return replace(breakdown, compute=0.0, path=path | {"bandwidth": path.get("bandwidth", 0.0) + moving})
 
     def _run_program(self, rank: int, name: str, program: int) -> Generator[simpy.Event, None, TimeBreakdown]:
         """Run a program of the engine on a lane."""

@@ -20,6 +20,7 @@ from quadrille.algorithms.timelines.spans import COMPUTE
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.engine.engine_builder import ProgramStage
 from quadrille.simulator.machine.library_collectives import IDENTIFIED, LibraryTime, LibraryTimes
+from quadrille.simulator.ranks.host_links import HostLinks
 from quadrille.simulator.ranks.local_work import NO_NOISE, HostWork, LocalWork, NoiseFactors
 from quadrille.simulator.ranks.messages import RankMessages, TaggedStage
 from quadrille.simulator.ranks.resource_demands import ResourceDemands
@@ -99,6 +100,7 @@ class OpPrograms:
         self._op_plans, self._local, self._engine = op_plans, local, engine
         self._messages = RankMessages(machine, demands, engine)
         self._choices, self._library, self._cores, self._jitter = choices, library, cores, jitter
+        self._host_links = HostLinks(machine.host_link, ranks.placement, engine, folded=ranks.classes is not None)
         self.labels: dict[str, str] = {}
         self.wakeup_delay = machine.emulated.wakeup_delay_seconds
         self._comm_programs: dict[tuple[int, int, Kind, bool, int | None], CommProgram] = {}
@@ -117,6 +119,14 @@ class OpPrograms:
             for drawn in self._quantiles_ahead(rank, op.name, index):
                 flow = self._work(rank, COMPUTE, work.times(self._noise(drawn).local))
                 self._compute_programs[(*key[:-1], drawn)] = self._program([ProgramStage(local=flow)])
+        return self._compute_programs[key]
+
+    def host_op(self, rank: int, op: Compute, coordinates: Coordinates) -> int:
+        """Program of a host copy, or of work of the host, on its lane."""
+        key = rank, id(op), self._op_plans.kind(op, coordinates), None
+        if key not in self._compute_programs:
+            flow = self._host_links.flow(rank, op, self._op_plans.local(op, coordinates))
+            self._compute_programs[key] = self._program([ProgramStage(local=flow)])
         return self._compute_programs[key]
 
     def communication(self, rank: int, op: CommunicationOp, coordinates: Coordinates, index: int) -> CommProgram:

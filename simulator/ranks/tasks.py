@@ -1,7 +1,7 @@
 """Tasks: the op instances of one rank, and the queues from which the rank's lanes take them."""
 
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import simpy
@@ -65,6 +65,7 @@ class ProgramFeed:
     ----------
     program : tasks in program order; `Undecided` where the next task depends on which of some tasks ends first
     lanes : names of all lanes
+    lane_of : lane of an op
     lookahead : largest number of tasks queued for a lane
     """
 
@@ -73,9 +74,10 @@ class ProgramFeed:
         env: simpy.Environment,
         program: "Iterator[LaneTask | Undecided[LaneTask]]",
         lanes: Sequence[str],
+        lane_of: Callable[[Op], str] = lane,
         lookahead: int = LOOKAHEAD,
     ) -> None:
-        self._env, self._lookahead = env, lookahead
+        self._env, self._lane_of, self._lookahead = env, lane_of, lookahead
         self._program = program
         self._queues: dict[str, deque[LaneTask]] = {name: deque() for name in lanes}
         self._next: LaneTask | None = None  # waits for room in the queue of its lane
@@ -111,7 +113,7 @@ class ProgramFeed:
                 for name in list(self._waiting):
                     self._wake(name)
                 return
-            name = lane(self._next.op)
+            name = self._lane_of(self._next.op)
             if len(self._queues[name]) >= self._lookahead:
                 return
             self._queues[name].append(self._next)

@@ -32,6 +32,7 @@ from fractions import Fraction
 from math import prod
 from typing import cast
 
+from quadrille.algorithms.analysis.compressed_sizes import compressed_sizes, whole_compressed
 from quadrille.algorithms.analysis.coordinate_dependence import lengths
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.collectives.lowering import lower
@@ -135,10 +136,23 @@ def _elements(tensor: Tensor, schedule: Schedule, even: Schedule) -> _Elements:
     rows, columns = lengths(tensor.rows, schedule), lengths(tensor.columns, schedule)
     mean_rows, mean_columns = (_mean(part, even) for part in (tensor.rows, tensor.columns))
     least, mean, most = min(rows) * min(columns), mean_rows * mean_columns, max(rows) * max(columns)
-    if not tensor.shards:
+    if tensor.kept is not None:
+        return _compressed_elements(tensor, (rows, columns), schedule, even)
+    if not tensor.shards and tensor.buckets is None:
         return _Elements(least, mean, most)
     shards = prod(schedule.grid.length(axis) for axis in tensor.shards)
+    shards *= tensor.buckets[1] if tensor.buckets is not None else 1
     return _Elements(least // shards, mean / shards, -(-most // shards))
+
+
+def _compressed_elements(
+    tensor: Tensor, lengths_of: tuple[set[int], set[int]], schedule: Schedule, even: Schedule
+) -> _Elements:
+    """Elements of the compressed blocks of a pruned matrix."""
+    sizes = compressed_sizes(tensor, lengths_of, schedule)
+    mean = Fraction(whole_compressed(replace(tensor, stages=None)).block(even.coordinates(0)).elements)
+    shards = schedule.grid.data if "data" in tensor.shards else 1
+    return _Elements(min(sizes) // shards, mean / shards, -(-max(sizes) // shards))
 
 
 def _part(part: Part, schedule: Schedule, even: Schedule) -> SizeRatio:

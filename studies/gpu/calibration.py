@@ -133,6 +133,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     attention : times of attention and its gradient
     launch : cost of a kernel launch
     staged : times of messages between ranks that share the GPU
+    host_memory_bytes : memory of the host [bytes]; 0 if it is unknown
     """
 
     device: str
@@ -145,6 +146,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     attention: tuple[DeviceAttention, ...] = ()
     launch: LaunchCost | None = None
     staged: StagedTransfers = StagedTransfers()
+    host_memory_bytes: int = 0
 
     @property
     def suffices_for_machine(self) -> bool:
@@ -166,12 +168,21 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
             kernels=self.kernels,
             issue_seconds=self.staged.issue_seconds,
             alone_seconds=self.staged.alone_seconds,
+            host_memory_bytes=self.host_memory_bytes,
         )
 
 
 def empty_calibration(device: GpuDevice, provenance: Provenance) -> Calibration:
     """The calibration of a GPU before any measurement."""
-    return Calibration(device=str(device), name=device.name, memory_bytes=device.memory_bytes, provenance=provenance)
+    import psutil  # takes 10 ms
+
+    return Calibration(
+        device=str(device),
+        name=device.name,
+        memory_bytes=device.memory_bytes,
+        provenance=provenance,
+        host_memory_bytes=psutil.virtual_memory().total,
+    )
 
 
 def measure_device(

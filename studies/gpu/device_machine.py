@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from quadrille.algorithms.formats.measured_rows import GemmRow, KernelRow, MemoryRow, TransferRow
 from quadrille.algorithms.provenance import Provenance
 from quadrille.runtime.measuring.device_benchmarks import DeviceProduct, DeviceStream, LaunchCost
-from quadrille.topologies.machines.machine import Device, Host, Machine
+from quadrille.topologies.machines.machine import Device, Host, HostLink, Machine
 
 DEVICE_OPERATIONS = ("copy", "add", "zero")
+HOST_OPERATIONS = ("to host", "to device")
 COPY_TOUCHES = 2
 """Bytes that a copy reads and writes for each byte of its result."""
 
@@ -25,6 +26,7 @@ def machine_of_device(
     kernels: Sequence[KernelRow] = (),
     issue_seconds: float = 0.0,
     alone_seconds: float = 0.0,
+    host_memory_bytes: int = 0,
 ) -> Machine:
     """The machine file of a GPU, from its measurements.
 
@@ -43,6 +45,7 @@ def machine_of_device(
     kernels : times of element-wise layer functions and of softmax
     issue_seconds : time between two ops of a rank [s]
     alone_seconds : time of a communication op in a group of one rank [s]
+    host_memory_bytes : memory of the host [bytes]; 0 if it is unknown, for a machine without a host link
     """
     best: dict[str, float] = {}
     for product in products:
@@ -68,8 +71,39 @@ def machine_of_device(
             issue_seconds=issue_seconds,
             single_rank_op_seconds=alone_seconds,
         ),
+        host_link=host_link(streams, host_memory_bytes),
         provenance=provenance,
     )
+
+
+def host_link(streams: Sequence[DeviceStream], host_memory_bytes: int) -> HostLink | None:
+    """The link between the GPU and the memory of its host, from copies in both directions.
+
+    The rate is that of the largest copy of the slower direction, the latency that of its smallest copy.  The memory of
+    the host is not measured: its bandwidth is at least that of the copy.
+
+    Parameters
+    ----------
+    streams : times of copies; without copies in both directions there is no link
+    host_memory_bytes : memory of the host [bytes]; 0 if it is unknown
+    """
+    directions = [[stream for stream in streams if stream.operation == name] for name in HOST_OPERATIONS]
+    if not (host_memory_bytes and all(directions)):
+        return None
+    slowest = max(directions, key=lambda copies: _largest(copies).seconds / _largest(copies).bytes)
+    largest, smallest = _largest(slowest), min(slowest, key=lambda stream: stream.bytes)
+    rate = largest.bytes / largest.seconds
+    return HostLink(
+        bytes_per_second=rate,
+        latency_seconds=max(0.0, smallest.seconds - smallest.bytes / rate),
+        memory_bytes=float(host_memory_bytes),
+        memory_bytes_per_second=rate,
+        memory_gpus=1,
+    )
+
+
+def _largest(copies: Sequence[DeviceStream]) -> DeviceStream:
+    return max(copies, key=lambda stream: stream.bytes)
 
 
 def gemm_row(product: DeviceProduct) -> GemmRow:

@@ -17,15 +17,18 @@ from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.training.flops import flops_per_second_per_gpu, full_square_flops
 from quadrille.algorithms.training.gpt import gpt_from_shape, gpt_schedule
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.recompute import Recompute
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.experiments.predict.layer_extrapolation import extrapolated, layer_counts
+from quadrille.experiments.predict.prepared_experiment import EVEN_SHARDS_ABOVE
 from quadrille.experiments.rank.memory_by_grid import peak_bytes_by_grid
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
-from quadrille.simulator.simulate import LIMITS, Limits, Prediction, Shortcuts, Simulator
+from quadrille.simulator.ranks.jitter import Jitter
+from quadrille.simulator.simulate import LIMITS, Limits, Prediction, Shortcuts, Simulator, simulate
 from quadrille.simulator.symmetry.even_shards import with_even_shards
 from quadrille.studies.published_training.layer_times import ATTENTION_DROPOUT
 from quadrille.studies.published_training.training_step import machine_for
@@ -35,6 +38,14 @@ from quadrille.topologies.machines.what_if import apply_settings
 
 OVERLAPS: frozenset[OverlapName] = frozenset({"oar", "ors", "oag"})
 CHOICES = parse_choices("library")
+FUSED, UNFUSED = "device.achieved.attention=fused", "device.achieved.attention=unfused"
+MEASURED_SHARES = {"perlmutter": 0.8, "frontier": 0.4}
+"""Measured share of the 100 GB/s of a node's four NICs, in all-reduces over nodes.
+
+Source: axonn-ai/axonn, the communication model's tables: 80 GB/s and 40 GB/s.
+"""
+DIFFERING = Jitter(gpus="machine")
+"""GPUs that differ in speed as the machine says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +62,7 @@ class ClaimedTraining:
     recompute : recomputation of activations
     half : 16-bit dtype of the weights and activations
     settings : changes to the machine, as `--set` takes them
+    attention_dropout : share of the attention weights that dropout sets to zero
     """
 
     machine: str
@@ -59,13 +71,20 @@ class ClaimedTraining:
     batch: int
     scheme: str = "4d"
     recompute: Recompute = "full"
-    half: str = "bfloat16"
+    half: DType = "bfloat16"
     settings: tuple[str, ...] = ()
+    attention_dropout: float = ATTENTION_DROPOUT
 
     @property
     def description(self) -> str:
         """The model, machine and batch as text."""
         return f"{self.shape.name}, {self.gpus} GPUs of {self.machine}, batch {self.batch}"
+
+    @property
+    def on_measured_network(self) -> "ClaimedTraining | None":
+        """The training with the network between nodes at the rate that AxoNN's authors measured; None if unknown."""
+        share = MEASURED_SHARES.get(self.machine)
+        return self.what_if(f"topology.bandwidth_bytes_per_second=x{share}") if share is not None else None
 
     @property
     def model(self) -> Machine:
@@ -83,7 +102,7 @@ class ClaimedTraining:
             self.batch,
             dtype=self.half,
             recompute=self.recompute,
-            attention_dropout=ATTENTION_DROPOUT,
+            attention_dropout=self.attention_dropout,
         )
         problem = replace(problem, layers=layers)
         return overlap(gpt_schedule(problem, grid, find_scheme(self.scheme)), overlaps)
@@ -91,8 +110,28 @@ class ClaimedTraining:
     def share_of_peak(self, seconds: float) -> float:
         """The share of the peak in hardware flop/s (recomputation included) of a step that takes `seconds` [%]."""
         flops = full_square_flops(self.shape, self.batch, recompute="full").hardware
-        peak = self.model.device.peak_flops_per_second["bfloat16"]
+        peak = self.model.device.peak_flops_per_second[self.half]
         return 100 * flops_per_second_per_gpu(flops, seconds, self.gpus) / peak
+
+
+def share_by_nccl(training: ClaimedTraining, grid: Grid, jitter: Jitter | None = None) -> float:
+    """The share of peak of a step with the collectives of NCCL's model, at collective granularity [%].
+
+    Parameters
+    ----------
+    training : training that the claim is about
+    grid : grid of the ranks
+    jitter : spread of speeds from GPU to GPU; None for equal GPUs
+    """
+    schedule = training.schedule(grid, training.shape.layers)
+    prediction = simulate(
+        with_even_shards(schedule) if grid.size > EVEN_SHARDS_ABOVE else schedule,
+        training.model,
+        choices=parse_choices("nccl"),
+        granularity="collective",
+        jitter=jitter,
+    )
+    return training.share_of_peak(prediction.seconds)
 
 
 def paper_grid(training: ClaimedTraining) -> Grid:

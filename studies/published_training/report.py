@@ -17,9 +17,14 @@ from quadrille.studies.judged_rows import (
     spreads,
 )
 from quadrille.studies.published_training.machine_calibration import TrainingCalibration
+from quadrille.studies.published_training.scaling_point import ScalingPoint
 
 if TYPE_CHECKING:
     from rich.console import Group
+
+
+FAR_OFF = 0.15
+"""Relative error from which the assumption is named that a prediction depends on."""
 
 
 class JudgedTraining(JudgedRow, frozen=True, kw_only=True):
@@ -82,10 +87,13 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     name : name of the claim
     source : paper
     unit : unit of the values
-    claimed : claimed value
-    predicted, relative_error : predicted value, and predicted / claimed - 1; null if the prediction took too long
+    claimed : claimed value, or the low end of a claimed range
+    claimed_high : high end of a claimed range; null if one value is claimed
+    predicted : predicted value; null if the prediction took too long
+    relative_error : predicted / claimed - 1, of a range the distance from its nearest end; null without a prediction
     predicted_low, predicted_high : bounds of the exact prediction; null if `predicted` is exact
-    setting : grid and assumptions of the prediction, or the reason why it was left out
+    setting : grid of the prediction, or the reason why it was left out
+    assumptions : what is assumed and not printed in the paper's abstract
     what_if : predictions under other assumptions, by the name of the assumption
     """
 
@@ -93,12 +101,14 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     unit: str
     claimed: float
+    claimed_high: float | None
     predicted: float | None
     predicted_low: float | None
     predicted_high: float | None
     relative_error: float | None
     setting: str
     what_if: Mapping[str, float]
+    assumptions: list[str]
 
 
 class TrainingAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +120,7 @@ class TrainingAnswer(msgspec.Struct, frozen=True, kw_only=True):
     summary : errors of the judged rows
     calibration : calibration of each machine
     claims : papers' claims with their predictions; empty without `--claims`
+    weak_scaling : published and predicted weak scaling of AxoNN; empty without `--weak-scaling`
     provenance : command, date and versions
     """
 
@@ -117,6 +128,7 @@ class TrainingAnswer(msgspec.Struct, frozen=True, kw_only=True):
     summary: TrainingSummary
     calibration: list[CalibrationRecord]
     claims: list[Claim]
+    weak_scaling: list[ScalingPoint]
     provenance: Provenance
 
 
@@ -142,7 +154,20 @@ def calibration_record(site: TrainingCalibration) -> CalibrationRecord:
 
 
 def show(answer: TrainingAnswer) -> None:
-    """Print the judged rows, the summary and the claims as tables."""
+    """Print the judged rows and the summary, the claims, and the weak scaling as tables."""
+    print_tables(
+        *(_row_tables(answer) if answer.rows else ()),
+        *([_claims(answer.claims)] if answer.claims else []),
+        *([_weak_scaling(answer.weak_scaling)] if answer.weak_scaling else []),
+    )
+    for claim in answer.claims:
+        print("\n".join(claim_lines(claim)))
+    for point in answer.weak_scaling:
+        print(f"{point.model} on {point.gpus} GPUs: {point.command}")
+
+
+def _row_tables(answer: TrainingAnswer) -> "tuple[Group, ...]":
+    """The tables of the judged rows, of their errors, of the calibration and of the skipped rows."""
     judged = [
         (
             row.id,
@@ -156,7 +181,7 @@ def show(answer: TrainingAnswer) -> None:
         for row in judged_only(answer.rows)
         if row.predicted is not None
     ]
-    print_tables(
+    return (
         table("judged", ("id", "source", "run", "quantity", "published", "predicted", "error"), judged),
         spread_table("source", {"all": spread_of(judged_only(answer.rows)), **answer.summary.by_source}),
         table(
@@ -173,29 +198,80 @@ def show(answer: TrainingAnswer) -> None:
             ],
         ),
         skipped_table(answer.rows),
-        *([_claims(answer.claims)] if answer.claims else []),
     )
-    for claim in answer.claims:
-        variants = "".join(f"; {value:.3g} {claim.unit} with {name}" for name, value in claim.what_if.items())
-        print(f"{claim.name}: {claim.setting}{variants}")
+
+
+def claim_lines(claim: Claim) -> list[str]:
+    """The grid, the assumptions and the what-ifs of a claim as text, and what moves a prediction that is far off."""
+    lines = [f"{claim.name}: {claim.setting}; assumed: {', '.join(claim.assumptions)}"]
+    lines += [f"  {value:.3g} {claim.unit} with {name}" for name, value in claim.what_if.items()]
+    nearest = nearest_assumption(claim)
+    if nearest is not None:
+        lines.append(f"  off by {percent(claim.relative_error, signed=True)}; nearest to the claim: {nearest}")
+    return lines
+
+
+def nearest_assumption(claim: Claim) -> str | None:
+    """The changed assumption that comes nearest to the claim; None if the prediction is off by at most 15 %.
+
+    It is "none of these" if every change leads further away.
+    """
+    if claim.predicted is None or claim.relative_error is None or abs(claim.relative_error) <= FAR_OFF:
+        return None
+    high = claim.claimed if claim.claimed_high is None else claim.claimed_high
+    distances = {
+        name: abs(value - min(max(value, claim.claimed), high))
+        for name, value in {"none of these": claim.predicted, **claim.what_if}.items()
+    }
+    return min(distances, key=distances.__getitem__)
 
 
 def _claims(claims: Sequence[Claim]) -> "Group":
     """The table of the claims."""
     return table(
         "claims",
-        ("claim", "source", "claimed", "predicted", "error"),
+        ("claim", "source", "claimed", "predicted", "error", "assumed"),
         [
             (
                 claim.name,
                 claim.source,
-                f"{claim.claimed:g} {claim.unit}",
+                claimed_text(claim),
                 predicted_text(claim),
                 percent(claim.relative_error, signed=True),
+                ", ".join(claim.assumptions),
             )
             for claim in claims
         ],
     )
+
+
+def _weak_scaling(points: Sequence[ScalingPoint]) -> "Group":
+    """The table of the weak scaling: shares of peak."""
+    columns = ("machine", "GPUs", "model", "grid", "published", "untapered", "equal", "differing", "measured network")
+    return table(
+        "weak scaling of AxoNN, share of peak [%]",
+        columns,
+        [
+            (
+                point.machine,
+                f"{point.gpus:,}",
+                point.model,
+                f"{point.grid} ({point.chosen})",
+                "" if point.published is None else f"{point.published:.1f}",
+                f"{point.untapered:.1f}",
+                f"{point.equal:.1f}",
+                f"{point.differing:.1f}",
+                "" if point.measured is None else f"{point.measured:.1f}",
+            )
+            for point in points
+        ],
+    )
+
+
+def claimed_text(claim: Claim) -> str:
+    """The claimed value or range as text."""
+    high = "" if claim.claimed_high is None else f" to {claim.claimed_high:g}"
+    return f"{claim.claimed:g}{high} {claim.unit}"
 
 
 def predicted_text(claim: Claim) -> str:

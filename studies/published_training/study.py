@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
+from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.training.flops import full_square_flops
 from quadrille.experiments.network.collective import predict_collective
@@ -37,6 +38,7 @@ from quadrille.studies.published_training.report import (
 )
 from quadrille.studies.published_training.training_rows import Metric, TrainingRow, read_rows
 from quadrille.studies.published_training.training_step import StepSeconds, step_seconds
+from quadrille.studies.published_training.weak_scaling import scaling_points
 from quadrille.topologies.find_machine import find_machine
 
 ROWS = Path(collective_rows.__file__).parent / "published_results.csv"
@@ -59,23 +61,41 @@ def main() -> None:
     command = ["quadrille", "study", "published-training"]
     published_training(json=str(RESULTS / "rows.json"), command=command)
     published_training(claims=True, json=str(RESULTS / "claims.json"), command=[*command, "--claims"])
+    published_training(
+        weak_scaling=True,
+        json=str(RESULTS / "weak_scaling.json"),
+        figure=str(RESULTS / "weak_scaling.png"),
+        command=[*command, "--weak-scaling"],
+    )
 
 
 def published_training(
-    rows: str = "", *, claims: bool = False, json: str = "", command: Sequence[str] = ()
+    rows: str = "",
+    *,
+    claims: bool = False,
+    weak_scaling: bool = False,
+    json: str = "",
+    figure: str = "",
+    command: Sequence[str] = (),
 ) -> TrainingAnswer:
     """Predict every row, judge the rows that can be judged, and print and write the results.
+
+    The claims and the weak scaling take minutes, and are predicted instead of the project's own rows.
 
     Parameters
     ----------
     rows : CSV file of rows, by default the project's own; calibration always uses the project's own rows
-    claims : whether to predict the papers' claims about their schemes too, which takes minutes
+    claims : whether to predict the papers' claims about their schemes
+    weak_scaling : whether to predict the weak scaling of AxoNN
     json : file of the answer, `-` for stdout; empty: not written
+    figure : file of the figure of the weak scaling; empty: not written
     command : command line, for the provenance
     """
-    Destinations(json=json).check({"--rows": rows or str(ROWS)})
-    published = read_rows(rows or ROWS)
-    sites = calibrate_machines(read_rows(ROWS))
+    if figure and not weak_scaling:
+        raise InputError(f"--figure {figure}: the figure shows the weak scaling; --weak-scaling is needed")
+    Destinations(json=json, plot=figure).check({"--rows": rows or str(ROWS)})
+    published = read_rows(rows or ROWS) if rows or not (claims or weak_scaling) else []
+    sites = calibrate_machines(read_rows(ROWS)) if published else {}
     runs = runs_of(published)
     again = repeated_rows(published)
     judged = [
@@ -86,9 +106,14 @@ def published_training(
         summary=summarise(judged),
         calibration=[calibration_record(site) for site in sites.values() if site.rows],
         claims=list(predicted_claims()) if claims else [],
+        weak_scaling=list(scaling_points()) if weak_scaling else [],
         provenance=provenance(command),
     )
     write_or_show(answer, json, SCHEMA, lambda: show(answer))
+    if figure:
+        from quadrille.studies.published_training.figure import draw
+
+        draw(answer.weak_scaling, figure)
     return answer
 
 

@@ -28,7 +28,7 @@ REWORDED = {
         "full": {"attention": "fused", "recompute": "full"},
     }
 }
-ADDED = {"inputs.{}", "flags.pipeline_schedule", "pass_orders[]"}
+ADDED = {"inputs.{}", "flags.pipeline_schedule", "flags.sparsity", "pass_orders[]"}
 NEW_FLAGS = ("--attention",)
 FLAGS = {
     "--recompute none": "--attention unfused --recompute none",

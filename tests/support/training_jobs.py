@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from quadrille.algorithms.training.gpt import Gpt
-from quadrille.algorithms.training.resume import resume_schedule, training_state, with_state_outputs
+from quadrille.algorithms.training.resume import checkpoint_names, resume_schedule, with_state_outputs
 from quadrille.cli.parsing.flags import TrainingFlags
 from quadrille.cli.parsing.training import parse_training
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
@@ -43,17 +43,19 @@ def ended(*, save="", load="", seed=0, carrier=InProcess, library=None, warmups=
     schedule = resume_schedule(schedule, first) if checkpoint else schedule
     schedule = experiment.checked(with_state_outputs(schedule) if save else schedule)
     problem = experiment.problem
-    data = TrainingSource(schedule, seed=seed, sequence=problem.sequence if isinstance(problem, Gpt) else 0)
+    sequence = problem.sequence if isinstance(problem, Gpt) else 0
+    data = TrainingSource(schedule, seed=seed, sequence=sequence, prune=problem.prune)
     source = data
     if checkpoint:
-        checkpoint.check_fits(schedule, training_state(schedule), experiment.model)
+        checkpoint.check_fits(schedule, checkpoint_names(schedule), experiment.model)
         checkpoint.check_sums(Alone)
-        source = CheckpointSource(checkpoint, data)
+        checkpoint.check_masks(schedule, Alone)
+        source = CheckpointSource(checkpoint, data, schedule)
     ranks = carrier(experiment.grid.size)
     choices = experiment.execution.choices
     execution = execute(schedule, source, ranks, warmups=warmups, choices=choices, library=library)
     if save:
-        write(save, experiment, schedule, execution, first + problem.steps, library.fetch)
+        write(save, experiment, schedule, execution, first + problem.steps, library.fetch, source.mask)
     execution = replace(execution, outputs={rank: fetched(found, library) for rank, found in outputs_of(execution)})
     return SimpleNamespace(
         experiment=experiment, schedule=schedule, execution=execution, source=source, data=data, first=first
@@ -72,12 +74,12 @@ def fetched(outputs, library):
     }
 
 
-def write(path, experiment, schedule, execution, steps, fetch=lambda array: array):
+def write(path, experiment, schedule, execution, steps, fetch=lambda array: array, mask_of=None):
     """Writes a checkpoint of the state of all ranks."""
-    writer = CheckpointWriter(path, schedule, training_state(schedule), steps, experiment.model)
+    writer = CheckpointWriter(path, schedule, checkpoint_names(schedule), steps, experiment.model)
     writer.create()
     for rank, outputs in outputs_of(execution):
-        writer.write(schedule.coordinates(rank), outputs, fetch)
+        writer.write(schedule.coordinates(rank), outputs, fetch, mask_of)
     writer.seal(Alone)
     writer.commit()
     return writer

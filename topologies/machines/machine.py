@@ -99,6 +99,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         without rows a device reaches its peaks
     overlap_slowdown : factor on local work while its rank communicates
     communication_slowdown : factor on messages while the device at either end computes
+    speed_sigma : standard deviation of the logarithm of the speed from device to device, which `--jitter gpus=machine`
+        uses; null if it is not known
     gemm : measured matrix products
     memory : measured copies, additions and zeroing
     kernel : measured layer functions, such as GELU or softmax
@@ -111,6 +113,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     achieved: Achieved | None = None
     overlap_slowdown: Slowdown = 1.0
     communication_slowdown: Slowdown = 1.0
+    speed_sigma: Annotated[float, Meta(ge=0, le=2)] | None = None
     gemm: tuple[GemmRow, ...] = ()
     memory: tuple[MemoryRow, ...] = ()
     kernel: tuple[KernelRow, ...] = ()
@@ -149,6 +152,29 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     single_rank_op_seconds: Overhead = 0.0
     transfer: tuple[TransferRow, ...] = ()
     library: tuple[LibraryRow, ...] = ()
+
+
+class HostLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The link between a GPU and the memory of its host, which copies of offloaded optimizer state use.
+
+    A copy takes the latency, then its bytes divided by the rate.  The two directions are independent.
+
+    Parameters
+    ----------
+    bytes_per_second : bandwidth of the link in each direction
+    latency_seconds : time from issue to start of a copy
+    gpus : consecutive GPUs that share the link, such as those behind one PCIe switch
+    memory_bytes : capacity of the memory of a host
+    memory_bytes_per_second : bandwidth of the memory of a host
+    memory_gpus : GPUs whose ranks share the memory of a host
+    """
+
+    bytes_per_second: Rate
+    latency_seconds: Overhead = 0.0
+    gpus: Count = 1
+    memory_bytes: Bytes
+    memory_bytes_per_second: Rate
+    memory_gpus: Count
 
 
 class NetworkCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -254,6 +280,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     topology : `family` and its arguments, or `file`, the path of a graph
     device : the compute device of one rank
     host : the resources that ranks of one host share
+    host_link : the link between a GPU and the memory of its host
     network : properties of messages between hosts
     emulation : properties of an emulated network, if it is one
     routing : the routing rule
@@ -283,6 +310,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     topology: dict[str, Argument]
     device: Device
     host: Host | None = None
+    host_link: HostLink | None = None
     network: NetworkCosts | None = None
     emulation: Emulation | None = None
     routing: str = "shortest"
@@ -307,7 +335,9 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @property
     def sha256(self) -> str:
-        """Hash of the content without provenance and message options; equal for machines that predict the same.
+        """Hash of the content without provenance, message options and `device.speed_sigma`.
+
+        Machines that predict the same have the same hash: the options of a record name the sigma that was used.
 
         The hash is that of the keys of version 1, so that machines keep their hash.
         """
@@ -316,6 +346,9 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             schema_files.plain_tables(msgspec.convert(content, Machine))
         )  # 1 and 1.0 are the same rate
         content.pop("messages", None)
+        if content["host_link"] is None:
+            del content["host_link"]
+        content["device"].pop("speed_sigma", None)
         for part, defaults in LATER.items():
             for name, value in defaults.items():
                 if content[part] and name in content[part] and content[part][name] == value:

@@ -12,6 +12,7 @@ import msgspec
 from quadrille.algorithms.errors import unknown_name
 from quadrille.algorithms.formats.measured_rows import Achieved, Variant
 from quadrille.topologies.lazy_table import LazyTable, named_values
+from quadrille.topologies.machines.host_links import host_link_of
 from quadrille.topologies.machines.machine import Argument, Device, Machine, Source
 from quadrille.topologies.machines.named_machine import NamedMachine
 from quadrille.topologies.nodes.gpus import Gpu
@@ -92,9 +93,12 @@ def is_file_name(text: str) -> bool:
 def as_machine(named: NamedMachine, gpus: int | None = None) -> Machine:
     """A named machine with its network for `gpus` GPUs, and the source of every number."""
     device = device_of(named)
-    sources = tuple(Source(number.quantity, number.value, number.source) for number in quantities_of(named))
+    link = host_link_of(named.name)
+    quantities = (*quantities_of(named), *(() if link is None else link.quantities))
+    sources = tuple(Source(number.quantity, number.value, number.source) for number in quantities)
     topology: dict[str, Argument] = {"family": named.name, **named.arguments(gpus)}
-    return Machine(name=named.name, topology=topology, device=device, sources=sources)
+    host_link = None if link is None else link.link
+    return Machine(name=named.name, topology=topology, device=device, host_link=host_link, sources=sources)
 
 
 def as_machine_file(name: str, gpus: int | None = None) -> Machine:
@@ -126,6 +130,7 @@ def device_of(named: NamedMachine) -> Device:
         achieved=achieved_of(named.gpu),
         overlap_slowdown=named.gpu.overlap_slowdown,
         communication_slowdown=named.gpu.communication_slowdown,
+        speed_sigma=named.gpu.speed_sigma,
     )
 
 

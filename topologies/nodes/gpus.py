@@ -48,6 +48,11 @@ class Gpu:
         """Factor by which local work in progress lengthens messages."""
         return number_named(self.quantities, "communication_slowdown")
 
+    @property
+    def speed_sigma(self) -> float:
+        """Standard deviation of the logarithm of the speed from GPU to GPU."""
+        return number_named(self.quantities, "speed_sigma")
+
 
 def _gpu(
     name: str,
@@ -62,10 +67,35 @@ def _gpu(
     numbers += [
         Quantity("overlap_slowdown", 1.0, WORK_SLOWED.get(generation, UNMEASURED)),
         Quantity("communication_slowdown", 1.0, MESSAGES_SLOWED.get(generation, UNMEASURED)),
+        _speed_sigma(*SPREADS.get(name, (0.08, f"{SINHA}, on V100 and MI60, taken for these GPUs: an assumption"))),
     ]
     return Gpu(name, generation, tuple(numbers))
 
 
+def _speed_sigma(spread: float, source: str) -> Quantity:
+    """The spread of speeds from GPU to GPU as a standard deviation, from the range of a box plot without outliers."""
+    value = round(spread / WHISKERS, 4)
+    return Quantity("speed_sigma", value, f"used by --jitter gpus=machine; {source}; {spread:.0%} {AS_WHISKERS}")
+
+
+WHISKERS = 5.396
+"""Standard deviations of a normal distribution from whisker to whisker of a box plot: 4 interquartile ranges."""
+AS_WHISKERS = f"is taken as the range of a box plot without outliers, {WHISKERS:.1f} standard deviations"
+SINHA = (
+    'Sinha et al., "Not All GPUs Are Created Equal", SC22, abstract: 8 % on average, outliers of '
+    "1.5 x, on five machines"
+)
+WEI = (
+    'Wei, Pradeep, Bhatele, "The Case of the Elusive Application Performance on Production GPU Supercomputers", IPDPS '
+    "2026, FP16 products of all GPUs, from a public summary"
+)
+SPREADS: dict[str, tuple[float, str]] = {
+    "V100 SXM2 16 GB": (0.08, SINHA),
+    "A100 SXM 40 GB": (0.12, f"{WEI}: Perlmutter without outliers (28 % with them)"),
+    "A100 SXM 80 GB": (0.05, f"{WEI}: the 80 GB GPUs of Perlmutter without outliers"),
+    "MI250X GCD": (0.15, f"{WEI}: Frontier (16 % with outliers)"),
+}
+"""Published spread of the speed of one kind of GPU over a machine, with its source."""
 UNMEASURED = "assumption: no slowdown; no public measurement on these GPUs is known to us"
 FOUR_KINDS = (
     "assumption: no slowdown, which is optimistic: Lee et al., arXiv 2507.03114, abstract, have 1.189 on average and "

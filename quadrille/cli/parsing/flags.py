@@ -61,6 +61,10 @@ class TrainingFlags(MatmulFlags):
     recompute: str = "none"
     gradient_bytes: str = "4"
     dropout: str = "0"
+    offload: str = ""
+    sparsity: str = "0"
+    prune: str = ""
+    sparse_states: bool = False
     steps: str = "1"
     learning_rate: str = ""
     clip: str = "0"
@@ -82,6 +86,7 @@ class RunFlags:
     carrier: str = "auto"
     chunk: str = "auto"
     progress: str = "auto"
+    device_memory: str = ""
     seed: str = "0"
     operands: str = "uniform"
     inputs: Mapping["Operand", str] = field(default_factory=dict)
@@ -103,16 +108,19 @@ class RankFlags:
     batch: str = ""
     gpus: str = ""
     top: str = "8"
-    form: str = "exact"
+    form: str = ""
     order: str = ""
     powers_of_two: bool = False
     min_model_parallel: str = "1"
-    overlap: str = "none"
+    overlap: str = ""
     attention: str = "fused"
-    recompute: str = "none"
-    gathered: str = "again"
+    recompute: str = ""
+    gathered: str = ""
     gradient_bytes: str = "4"
     dropout: str = "0"
+    sparsity: str = "0"
+    prune: str = ""
+    sparse_states: bool = False
     dtype: str = "bfloat16"
     collectives: str = DEFAULT_COLLECTIVES
     granularity: str = "auto"
@@ -122,12 +130,24 @@ class RankFlags:
     zero: str = ""
     micro_batch: str = ""
     interleave: str = ""
+    pipeline_schedule: str = ""
+    pipeline_limit: str = ""
+    stages: str = ""
+    search: str = ""
+
+    @property
+    def of_configurations(self) -> tuple[str, ...]:
+        """The flags as typed that ask for more than grids of the 4D algorithm."""
+        names = (
+            *("search", "scheme", "sequence_parallel", "pipeline", "zero", "micro_batch", "interleave"),
+            *("pipeline_schedule", "pipeline_limit", "stages"),
+        )
+        return tuple(name for name in names if getattr(self, name))
 
     @property
     def ranks_schemes(self) -> bool:
-        """Whether the flags ask for more than grids of the 4D algorithm: schemes, pipelines, ZeRO, recomputation."""
-        searched = (self.scheme, self.sequence_parallel, self.pipeline, self.zero, self.micro_batch, self.interleave)
-        return any(searched) or "," in self.recompute
+        """Whether configurations are ranked by the closed form, and not grids by the communication model of a form."""
+        return not self.form
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,20 +1,20 @@
 """From the text of `--jitter` to the noise of a prediction."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from quadrille.algorithms.errors import InputError
 
 if TYPE_CHECKING:
     from quadrille.simulator.ranks.jitter import Jitter
 
-KEYS = ("compute", "network", "seed")
+KEYS = ("compute", "network", "gpus", "seed")
 
 
 def parse_jitter(text: str) -> "Jitter | None":
     """The noise that the text describes; None for an empty text and for `none`.
 
     >>> parse_jitter("compute=0.1,seed=3"), parse_jitter("")
-    (Jitter(compute=0.1, network=0.0, seed=3), None)
+    (Jitter(compute=0.1, network=0.0, seed=3, gpus=0.0), None)
 
     Raises
     ------
@@ -25,20 +25,26 @@ def parse_jitter(text: str) -> "Jitter | None":
     from quadrille.simulator.ranks.jitter import Jitter
 
     sigmas: dict[str, float] = {}
+    gpus: float | Literal["machine"] = 0.0
     seed = 0
     keys = set[str]()
     for word in text.split(","):
         key, _, value = (part.strip() for part in word.partition("="))
         if key not in KEYS:
-            raise InputError(f"--jitter {text:.80}: key {key!r}: accepted are compute=SIGMA, network=SIGMA and seed=S")
+            raise InputError(
+                f"--jitter {text:.80}: key {key!r}: accepted are compute=SIGMA, network=SIGMA, gpus=SIGMA|machine "
+                "and seed=S"
+            )
         if key in keys:
             raise InputError(f"--jitter {text:.80}: {key} is given twice; each key is accepted once")
         keys.add(key)
         if key == "seed":
             seed = _seed(value)
+        elif key == "gpus":
+            gpus = "machine" if value == "machine" else _sigma(key, value)
         else:
             sigmas[key] = _sigma(key, value)
-    return Jitter(**sigmas, seed=seed)
+    return Jitter(**sigmas, seed=seed, gpus=gpus)
 
 
 def _seed(text: str) -> int:
@@ -52,4 +58,7 @@ def _sigma(key: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"--jitter {key}={text!r}: a number from 0 to 2 is accepted, such as {key}=0.1") from None
+        machine = " or machine" if key == "gpus" else ""
+        raise InputError(
+            f"--jitter {key}={text!r}: a number from 0 to 2{machine} is accepted, such as {key}=0.1"
+        ) from None

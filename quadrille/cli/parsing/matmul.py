@@ -40,7 +40,7 @@ def parse_matmul(flags: MatmulFlags) -> MatmulExperiment:
 def parse_execution(flags: MatmulFlags) -> ExecutionOptions:
     """The execution options that the flags describe: overlaps, collectives, bands, threads, placement, …"""
     return ExecutionOptions(
-        overlaps=_overlaps(flags.overlap),
+        overlaps=parse_overlaps(flags.overlap),
         choices=parse_choices(flags.collectives),
         threads=whole_number(flags.threads, "--threads") if flags.threads else None,
         placement=flags.placement,
@@ -60,7 +60,7 @@ def _jitter(text: str) -> "Jitter | None":
     return parse_jitter(text)
 
 
-def _overlaps(text: str) -> frozenset[OverlapName]:
+def parse_overlaps(text: str) -> frozenset[OverlapName]:
     """The overlaps in the text, such as `oar,ors`."""
     if text == "none":
         return frozenset()

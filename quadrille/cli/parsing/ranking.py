@@ -3,18 +3,21 @@
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 from quadrille.algorithms.analysis.axonn import Form
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import AskedGranularity
+from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import AXES, parse_order
-from quadrille.algorithms.training.recompute import Recompute, find_recompute
+from quadrille.algorithms.schedule.program import PipelineSchedule
+from quadrille.algorithms.training.recompute import Recompute
 from quadrille.algorithms.training.scheme import Scheme
 from quadrille.algorithms.training.scheme_catalogue import SCHEMES, SEQUENCE_PARALLEL, find_scheme
 from quadrille.algorithms.training.zero import STAGES
 from quadrille.cli.parsing.flags import AUTO, RankFlags, TrainingFlags
 from quadrille.cli.parsing.machines import MachineFlags, chosen_machine
+from quadrille.cli.parsing.matmul import parse_overlaps
 from quadrille.cli.parsing.numbers import one_of, whole_number
 from quadrille.cli.parsing.training import parse_training
 from quadrille.experiments.rank.candidate_grids import GridLimits
@@ -23,6 +26,13 @@ from quadrille.experiments.rank.grids_report import SimulatedGrid
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.ranking_page import grid_flag
 from quadrille.experiments.rank.schemes_report import SimulatedConfiguration
+from quadrille.experiments.rank.search_options import (
+    INTERLEAVES,
+    SEARCH_OPTIONS,
+    STATIC_SCHEDULES,
+    Value,
+    pass_orders,
+)
 from quadrille.experiments.workloads.rank_orders import ORDERS
 
 OF_STEPS = (
@@ -35,13 +45,22 @@ OF_STEPS = (
     "gathered",
     "gradient_bytes",
     "dropout",
+    "sparsity",
+    "prune",
+    "sparse_states",
     "dtype",
     "collectives",
+    "pipeline_limit",
+    "stages",
 )
 """Flags of `rank` that are also flags of training steps."""
+OF_PIPELINES = ("interleave", "pipeline_schedule", "pipeline_limit", "stages")
+"""Flags about the stages of a pipeline."""
 ALL = "all"
 ALWAYS = ("gpt", "batch", "dtype")
 """Flags that the `simulate` command always names, as its defaults differ or it needs them."""
+SEARCHED = (*SEARCH_OPTIONS, "micro-batch", "pipeline", "sequence-parallel")
+"""Names that `--search` accepts; microbatches are searched without it, too, as grids and orders of ranks are."""
 
 
 def parse_question(flags: RankFlags, on: MachineFlags) -> RankQuestion:
@@ -54,7 +73,10 @@ def parse_question(flags: RankFlags, on: MachineFlags) -> RankQuestion:
     for name, example in (("gpt", "--gpt 20b"), ("batch", "--batch 1024"), ("gpus", "--gpus 32")):
         if not getattr(flags, name):
             raise InputError(f"--{name} is missing: rank needs it, as in {example}")
-    steps = {name: getattr(flags, name) for name in OF_STEPS} | {"recompute": _recomputes(flags)[0]}
+    _check_form(flags)
+    usual = TrainingFlags()
+    steps = {name: getattr(flags, name) or getattr(usual, name) for name in OF_STEPS}
+    steps |= {name: steps[name].partition(",")[0] for name in ("recompute", "gathered")}
     training = parse_training(TrainingFlags(**steps))
     assert training.shape is not None
     gpus = whole_number(flags.gpus, "--gpus")
@@ -64,7 +86,7 @@ def parse_question(flags: RankFlags, on: MachineFlags) -> RankQuestion:
         gpus=gpus,
         machine=chosen_machine(on, gpus),
         top=whole_number(flags.top, "--top"),
-        form=cast(Form, one_of(flags.form, "form", get_args(Form))),
+        form=cast(Form, one_of(flags.form or "exact", "form", get_args(Form))),
         limits=_limits(flags),
         granularity=cast(AskedGranularity, one_of(flags.granularity, "granularity", get_args(AskedGranularity))),
     )
@@ -82,37 +104,119 @@ def _limits(flags: RankFlags) -> GridLimits:
     return GridLimits(order, flags.powers_of_two, least)
 
 
+def _check_form(flags: RankFlags) -> None:
+    """Checks that only grids are asked for if a form of the communication model is."""
+    several = [name for name in ("recompute", "gathered") if "," in getattr(flags, name)]
+    if flags.form and (others := [*flags.of_configurations, *several]):
+        name = others[0].replace("_", "-")
+        raise InputError(
+            f"--form {flags.form}: the communication model ranks grids alone: leave out --{name}, or --form"
+        )
+
+
 def parse_space(flags: RankFlags) -> SearchSpace:
-    """The search space that the flags describe: schemes, pipeline stages, ZeRO stages, chunks and microbatches.
+    """The search space that the flags describe: typed values, else those that --search tries, else the usual value.
 
     Raises
     ------
     InputError : naming the flag, its value and what would be accepted
     """
-    if flags.pipeline in ("", "1") and flags.interleave not in ("", "1"):
-        raise InputError(
-            f"--interleave {flags.interleave}: chunks are of a pipeline's stages: --pipeline auto or N is needed"
-        )
+    searched = _searched(flags.search)
+    stages = (1,) if not flags.pipeline and "pipeline" not in searched else _stage_counts(flags.pipeline or AUTO)
+    if stages == (1,):
+        _check_has_pipeline(flags)
+    options = {
+        "zero": _numbers_of(flags.zero, "--zero", least=0, most=max(STAGES)),
+        "recompute": _words_of(flags.recompute, "recompute", get_args(Recompute)),
+        "gathered": _words_of(flags.gathered, "gathered", get_args(Gathered)),
+        "overlap": ((parse_overlaps(flags.overlap),),) if flags.overlap else (),
+        "pipeline-schedule": _pass_orders(flags, is_searched="pipeline-schedule" in searched),
+    }
     return SearchSpace(
-        _schemes(flags.scheme, sequence_parallel=flags.sequence_parallel),
-        None if flags.pipeline == AUTO else _numbers(flags.pipeline or "1", "--pipeline"),
-        _numbers(flags.zero or "0", "--zero", least=0, most=max(STAGES)),
-        _numbers(flags.interleave or "1", "--interleave"),
+        _schemes(flags, is_searched="sequence-parallel" in searched),
+        stages,
         None if flags.micro_batch in ("", AUTO) else _numbers(flags.micro_batch, "--micro-batch"),
-        _recomputes(flags),
+        {
+            name: typed or (SEARCH_OPTIONS[name].tried if name in searched else (SEARCH_OPTIONS[name].usual,))
+            for name, typed in options.items()
+        },
+        parse_space(_unsearched(flags)) if searched else None,
     )
 
 
-def _recomputes(flags: RankFlags) -> tuple[Recompute, ...]:
-    """What is recomputed, each once, in the order typed."""
-    return tuple(dict.fromkeys(find_recompute(word.strip()) for word in flags.recompute.split(",")))
+def _unsearched(flags: RankFlags) -> RankFlags:
+    """The flags without --search, and without flags of pipelines if only --search asks for pipelines."""
+    of_pipelines: dict[str, Any] = {} if flags.pipeline else dict.fromkeys(OF_PIPELINES, "")
+    return replace(flags, search="", **of_pipelines)
 
 
-def _schemes(text: str, *, sequence_parallel: bool) -> tuple[Scheme, ...]:
-    names = list(SCHEMES) if text == ALL else [word.strip() for word in (text or "4d").split(",")]
-    if sequence_parallel and not set(names) & set(SEQUENCE_PARALLEL):
+def _searched(text: str) -> frozenset[str]:
+    """The names of the options that --search lists."""
+    names = [word.strip() for word in text.split(",")] if text else []
+    for name in names:
+        one_of(name, "search", (*SEARCHED, ALL))
+    return frozenset(SEARCHED if ALL in names else names)
+
+
+def _check_has_pipeline(flags: RankFlags) -> None:
+    """Raises InputError for flags of pipelines, if no grid has one."""
+    for name in OF_PIPELINES:
+        if getattr(flags, name) not in ("", "1", "1f1b"):
+            words = f"--{name.replace('_', '-')} {getattr(flags, name)}"
+            raise InputError(f"{words}: is about a pipeline's stages: --pipeline auto or N is needed")
+    if "pipeline-schedule" in flags.search.split(",") and not flags.search == ALL:
+        raise InputError(
+            f"--search {flags.search}: pipeline-schedule is about a pipeline's stages: --pipeline auto or N, or "
+            "--search pipeline,pipeline-schedule is needed"
+        )
+
+
+def _stage_counts(text: str) -> tuple[int, ...] | None:
+    return None if text == AUTO else _numbers(text, "--pipeline")
+
+
+def _pass_orders(flags: RankFlags, *, is_searched: bool) -> tuple[Value, ...]:
+    """The orders of passes that the flags name; empty if they name none."""
+    if not (flags.pipeline_schedule or flags.interleave or flags.pipeline_limit):
+        return ()
+    limit = whole_number(flags.pipeline_limit, "--pipeline-limit") if flags.pipeline_limit else 0
+    chunks = _numbers(flags.interleave or "1", "--interleave")
+    schedules = (
+        tuple(one_of(word.strip(), "pipeline-schedule", get_args(PipelineSchedule)) for word in typed.split(","))
+        if (typed := flags.pipeline_schedule)
+        else STATIC_SCHEDULES
+        if is_searched
+        else ("1f1b",) * (1 in chunks) + ("interleaved",) * (max(chunks) > 1)
+    )
+    if limit and "message-driven" not in schedules:
+        raise InputError(
+            f"--pipeline-limit {limit}: is for --pipeline-schedule message-driven, not for {', '.join(schedules)}"
+        )
+    several = tuple(count for count in chunks if count > 1)
+    if several and "interleaved" not in schedules:
+        raise InputError(f"--interleave {flags.interleave}: several chunks are for --pipeline-schedule interleaved")
+    return pass_orders(cast("tuple[PipelineSchedule, ...]", schedules), several or INTERLEAVES, limit)
+
+
+def _words_of(text: str, name: str, accepted: tuple[str, ...]) -> tuple[Value, ...]:
+    """The words of a list as typed, each once."""
+    words = [word.strip() for word in text.split(",")] if text else []
+    return tuple((one_of(word, name, accepted),) for word in dict.fromkeys(words))
+
+
+def _numbers_of(text: str, flag: str, *, least: int, most: int) -> tuple[Value, ...]:
+    return tuple((number,) for number in _numbers(text, flag, least=least, most=most)) if text else ()
+
+
+def _schemes(flags: RankFlags, *, is_searched: bool) -> tuple[Scheme, ...]:
+    """The schemes that the flags name; if sequence parallelism is searched, Megatron-LM's is tried with it, too."""
+    names = list(SCHEMES) if flags.scheme == ALL else [word.strip() for word in (flags.scheme or "4d").split(",")]
+    scattered = flags.sequence_parallel
+    if scattered and not set(names) & set(SEQUENCE_PARALLEL):
         find_scheme(names[0], sequence_parallel=True)
-    return tuple(find_scheme(name, sequence_parallel=sequence_parallel and name in SEQUENCE_PARALLEL) for name in names)
+    schemes = [find_scheme(name, sequence_parallel=scattered and name in SEQUENCE_PARALLEL) for name in names]
+    more = [SEQUENCE_PARALLEL[name] for name in SEQUENCE_PARALLEL if name in names or not flags.scheme]
+    return tuple(dict.fromkeys([*schemes, *(more if is_searched else [])]))
 
 
 def _numbers(text: str, flag: str, *, least: int = 1, most: int | None = None) -> tuple[int, ...]:
@@ -126,8 +230,12 @@ def command_of_fastest(flags: RankFlags, on: MachineFlags, best: SimulatedGrid |
         more += ["--scheme", best.scheme, "--micro-batch", str(best.micro_batch)]
         more += ["--sequence-parallel"] if best.sequence_parallel else []
         more += ["--zero", str(best.zero)] if best.zero else []
+        more += ["--pipeline-schedule", best.pipeline_schedule] if best.pipeline_schedule != "1f1b" else []
         more += ["--interleave", str(best.interleave)] if best.interleave > 1 else []
-        flags = replace(flags, recompute=best.recompute)
+        flags = replace(flags, recompute=best.recompute, gathered=best.gathered, overlap=best.overlap)
+        flags = replace(
+            flags, pipeline_limit=flags.pipeline_limit if best.pipeline_schedule == "message-driven" else ""
+        )
     grid, even = grid_flag(best.grid), best.shards == "even"
     return simulate_command(flags, on, grid, ",".join(best.order), even_shards=even, more=more)
 
@@ -159,9 +267,10 @@ def _steps(flags: RankFlags) -> Iterator[str]:
     """The words of the training flags that differ from the defaults of `simulate`."""
     usual = TrainingFlags()
     for name in OF_STEPS:
-        value: str = getattr(flags, name)
-        if name in ALWAYS or value != getattr(usual, name):
-            yield from (f"--{name.replace('_', '-')}", value)
+        value: str | bool = getattr(flags, name)
+        if name in ALWAYS or value not in ("", getattr(usual, name)):
+            yield f"--{name.replace('_', '-')}"
+            yield from () if isinstance(value, bool) else (value,)
 
 
 def _machine(on: MachineFlags) -> Iterator[str]:

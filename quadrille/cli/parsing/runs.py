@@ -37,6 +37,7 @@ def parse_run(flags: RunFlags) -> RunOptions:
         carrier=cast("CarrierName", one_of(flags.carrier, "carrier", CARRIERS)),
         chunk_bytes=_chunk_bytes(flags.chunk),
         progress=_progress(flags.progress),
+        device_memory_bytes=_device_memory(flags.device_memory),
         seed=whole_number(flags.seed, "--seed", least=0),
         operands=cast("Kind", one_of(flags.operands, "operands", KINDS)),
         inputs={matrix: path for matrix, path in flags.inputs.items() if path},
@@ -54,6 +55,23 @@ def _progress(text: str) -> "Progress | None":
     """The means that advances communication during local work; None if the default of the host applies."""
     word = one_of(text, "progress", PROGRESSES)
     return None if word == "auto" else cast("Progress", word)
+
+
+def _device_memory(text: str) -> int | None:
+    """The size of the device arena of each rank [B]; None for no limit.
+
+    >>> _device_memory(""), _device_memory("2MiB")
+    (None, 2097152)
+    """
+    if not text:
+        return None
+    try:
+        size = parse_bytes(text)
+    except InputError:
+        size = 0
+    if size < 1:
+        raise InputError(f"--device-memory {text!r}: a size from 1 byte is accepted, such as 2GiB")
+    return size
 
 
 def _chunk_bytes(text: str) -> int | None:

@@ -8,7 +8,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.cli.parsing.flags import CollectiveFlags, TrainingFlags
 from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.cli.parsing.numbers import whole_number
-from quadrille.cli.parsing.sweep_points import COLLECTIVE_FLAG_KEYS, FLAG_KEYS, SWITCH, SweepFlags
+from quadrille.cli.parsing.sweep_points import COLLECTIVE_FLAG_KEYS, FLAG_KEYS, SWITCHES, SweepFlags
 from quadrille.experiments.sweep.varied_key import COLLECTIVE_KEY
 
 MATMULS_OWN = tuple(name for name in (*FLAG_KEYS, "best_grid", "top") if name not in COLLECTIVE_FLAG_KEYS)
@@ -60,7 +60,7 @@ def base_of(values: Mapping[str, Any], on: MachineFlags, vary: Sequence[str], ty
 
 def _experiment_flags(values: Mapping[str, Any], typed: Collection[str]) -> TrainingFlags:
     """The flags of a multiplication or of training steps; the dtype of training steps is empty unless it was typed."""
-    flags = TrainingFlags(**{name: values[name] for name in (*FLAG_KEYS, SWITCH)})
+    flags = TrainingFlags(**{name: values[name] for name in (*FLAG_KEYS, *SWITCHES)})
     trains = bool(flags.mlp or flags.gpt)
     return replace(flags, dtype="") if trains and "dtype" not in typed else flags
 

@@ -97,9 +97,9 @@ class SweepFlags:
         return machine_of(self.on, gpus, topology_suffices=self.collective is not None)
 
 
-SWITCH = "sequence_parallel"
-"""The only switch among the flags, which cannot be varied."""
-FLAG_KEYS = tuple(field.name for field in fields(TrainingFlags) if field.name != SWITCH)
+SWITCHES = ("sequence_parallel", "sparse_states")
+"""The switches among the flags, which cannot be varied."""
+FLAG_KEYS = tuple(field.name for field in fields(TrainingFlags) if field.name not in SWITCHES)
 COLLECTIVE_FLAG_KEYS = (
     COLLECTIVE_KEY,
     *(field.name for field in fields(CollectiveFlags) if field.name not in ("kind", "gpus")),

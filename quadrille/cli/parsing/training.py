@@ -14,8 +14,10 @@ from quadrille.algorithms.training.gpt import Gpt, gpt_from_shape
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.training.model_shapes import ModelShape
+from quadrille.algorithms.training.offload import parse_offload
 from quadrille.algorithms.training.recompute import find_attention, find_recompute
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
+from quadrille.algorithms.training.sparsity import PruneMethod
 from quadrille.cli.parsing.flags import DEFAULTS, OF_MATMULS, TrainingFlags
 from quadrille.cli.parsing.matmul import parse_execution, parse_rank_order
 from quadrille.cli.parsing.numbers import one_of, whole_number
@@ -72,6 +74,7 @@ def _gpt(flags: TrainingFlags, shape: ModelShape) -> Gpt:
         micro_batch=whole_number(flags.micro_batch, "--micro-batch") if flags.micro_batch else None,
         interleave=whole_number(flags.interleave, "--interleave"),
         **_pipeline(flags),
+        **parse_pruning(flags.sparsity, flags.prune, sparse_states=flags.sparse_states),
         zero=whole_number(flags.zero, "--zero", least=0, most=3),
         gradient_bytes=int(one_of(flags.gradient_bytes, "gradient-bytes", ("4", "2"))),
         attention=find_attention(flags.attention),
@@ -90,13 +93,14 @@ def _mlp(flags: TrainingFlags) -> Mlp:
         raise InputError(f"--sequence {flags.sequence}: is for --gpt; a stack of linear layers has rows: leave it out")
     if flags.keep_first != usual.keep_first:
         raise InputError(f"--keep-first {flags.keep_first}: is for --gpt; --gathered keep keeps all of a stack's")
-    of_pipeline = _pipeline(flags)
-    own = {name: whole_number(value, _flag(name)) for name, value in values.items() if name not in of_pipeline}
+    read = _pipeline(flags) | parse_pruning(flags.sparsity, flags.prune, sparse_states=flags.sparse_states)
+    elsewhere = {*read, "offload"}
+    own = {name: whole_number(value, _flag(name)) for name, value in values.items() if name not in elsewhere}
     texts = [word.strip() for word in flags.mlp.split(",")]
     if len(texts) > MOST_WIDTHS:
         raise InputError(f"--mlp has {len(texts)} widths: at most {MOST_WIDTHS} are accepted")
     widths = tuple(whole_number(word, f"--mlp {flags.mlp[:80]}: width") for word in texts)
-    return Mlp(widths, _batch(flags, "rows"), **_common(flags, max(widths)), **own, **of_pipeline)  # type: ignore[arg-type]
+    return Mlp(widths, _batch(flags, "rows"), **_common(flags, max(widths)), **own, **read)  # type: ignore[arg-type]
 
 
 def _pipeline(flags: TrainingFlags) -> dict[str, Any]:
@@ -108,6 +112,26 @@ def _pipeline(flags: TrainingFlags) -> dict[str, Any]:
             whole_number(word.strip(), "--stages: layers") for word in flags.stages.split(",") if flags.stages
         ),
     }
+
+
+def parse_pruning(sparsity: str, prune: str, *, sparse_states: bool) -> dict[str, Any]:
+    """How a model is pruned, as arguments of either model.
+
+    Raises
+    ------
+    InputError : a sparsity outside [0, 1), an unknown method, or a choice of pruning without a sparsity
+    """
+    try:
+        share = float(sparsity)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        raise InputError(f"--sparsity {sparsity!r}: a number from 0 and below 1 is accepted")
+    method = one_of(prune or "magnitude", "prune", get_args(PruneMethod))
+    if not share and (prune or sparse_states):
+        chosen = f"--prune {prune}" if prune else "--sparse-states"
+        raise InputError(f"{chosen}: nothing is pruned without --sparsity S; a number above 0 and below 1 is accepted")
+    return {"sparsity": share, "prune": method, "sparse_states": sparse_states}
 
 
 def _batch(flags: TrainingFlags, of: str) -> int:
@@ -124,6 +148,7 @@ def _common(flags: TrainingFlags, width: int) -> dict[str, Any]:
         "steps": whole_number(flags.steps, "--steps"),
         "gathered": one_of(flags.gathered, "gathered", get_args(Gathered)),
         "adam": Adam(rate=rate, clip=_number(flags.clip, "--clip")),
+        "offload": parse_offload(flags.offload),
     }
 
 

@@ -61,7 +61,7 @@ def asked(on=PERLMUTTER_FLAGS, **flags):
 
 def refusal(on=PERLMUTTER_FLAGS, **flags):
     with pytest.raises(InputError) as refused:
-        rank(RankFlags(**{"gpt": SMALL, "batch": "12", "gpus": "6", **flags}), on)
+        rank(RankFlags(**{"gpt": SMALL, "batch": "12", "gpus": "6", "form": "exact", **flags}), on)
     text = str(refused.value)
     assert "\n" not in text
     return text
@@ -211,6 +211,20 @@ def test_memory_of_all_grids_at_once_is_what_each_rank_keeps(attention, recomput
         assert int(found.peak_bytes[place]) == storage(schedule, schedule.coordinates(0), Choices()).bytes
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("overlap", ["none", "oar,ors,oag"])
+def test_memory_of_all_grids_at_once_counts_kept_elements(compressed, overlap):
+    options = {"sparsity": "0.8", "sparse_states": compressed, "overlap": overlap}
+    question = asked(gpus="12", batch="13", **options)
+    every = candidate_grids(12, question.limits, question.shape, question.problem.batch)
+    for place in range(0, len(every), 5):
+        grid = every.grid(place)
+        schedule = question.schedule(grid)
+        lengths = {axis: np.array([grid.length(axis)]) for axis in MODELLED}
+        expected = storage(schedule, schedule.coordinates(0), Choices()).bytes
+        assert int(peak_bytes_by_grid(schedule, lengths)[0]) == expected
+
+
 def test_what_does_not_fit_is_left_out():
     question = asked(gpt="20b", batch="32", gpus="32")
     found = rank_candidates(question, WorkSharing())
@@ -316,7 +330,7 @@ def test_orders_that_agree_are_said_to():
 
 
 def test_the_answer_has_both_orders_best_first(capsys):
-    answer = rank(RankFlags(gpt=SMALL, batch="12", gpus="6", top="5"), PERLMUTTER_FLAGS, json="-")
+    answer = rank(RankFlags(gpt=SMALL, batch="12", gpus="6", top="5", form="exact"), PERLMUTTER_FLAGS, json="-")
     written = json.loads(capsys.readouterr().out)
     assert written["schema"] == "quadrille/rank/1"
     assert written["provenance"] is None
@@ -344,7 +358,7 @@ def test_the_answer_has_both_orders_best_first(capsys):
 def test_the_page_lays_both_orders_side_by_side(capsys, tmp_path):
     path = tmp_path / "rank.json"
     rank(
-        RankFlags(gpt=SMALL, batch="12", gpus="6", top="3"),
+        RankFlags(gpt=SMALL, batch="12", gpus="6", top="3", form="exact"),
         PERLMUTTER_FLAGS,
         json=str(path),
         command=["quadrille", "rank"],
@@ -368,7 +382,7 @@ def test_the_page_lays_both_orders_side_by_side(capsys, tmp_path):
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("ranks", "more"),
-    [(2, {}), (3, {"scheme": "all", "pipeline": "1,2", "micro_batch": "1"})],
+    [(2, {"form": "exact"}), (3, {"scheme": "all", "pipeline": "1,2", "micro_batch": "1"})],
     ids=["grids", "schemes"],
 )
 def test_any_number_of_ranks_says_the_same_byte_for_byte(capsys, ranks, more):
@@ -433,7 +447,7 @@ def test_a_model_that_fits_nowhere_says_the_smallest_need_and_what_helps():
     ("flags", "said"),
     [
         (["--gpus", "6", "--min-model-parallel", "7"], "--min-model-parallel 7: at most the number of GPUs, 6"),
-        (["--gpus", "7000"], "--batch 8: sequences are cut over data and z"),
+        (["--gpus", "7000", "--form", "exact"], "--batch 8: sequences are cut over data and z"),
         (["--gpus", "6", "--pipeline", "4"], "--pipeline 4: a number of stages that divides 6 GPUs"),
     ],
 )

@@ -171,6 +171,8 @@ def test_a_sweep_varies_noise(capsys, tmp_path):
         ("compute=0.1,seed=1.5", "'1.5'"),
         ("compute=0.1,seed=-1", "from 0"),
         ("compute=0.1,compute=0.2", "twice"),
+        ("gpus=many", "from 0 to 2 or machine"),
+        ("gpus=-0.1", "from 0 to 2"),
     ],
 )
 def test_bad_noise_is_one_line(capsys, text, words):

@@ -27,7 +27,7 @@ from quadrille.runtime.measuring.device_benchmarks import (
 )
 from quadrille.studies.gpu import calibration, study
 from quadrille.studies.gpu.calibration import DTYPES, TINY, Calibration, StagedTransfers
-from quadrille.studies.gpu.device_machine import machine_of_device
+from quadrille.studies.gpu.device_machine import host_link, machine_of_device
 from quadrille.studies.gpu.report import ExecutedRun, SharedRun, data_sheet_shares
 from quadrille.studies.gpu.study import GpuSpeed, gpu, show
 from quadrille.topologies.machines.machine_file import load_machine, save_machine
@@ -60,6 +60,20 @@ def machine_at(rate, products=None):
     streams = [DeviceStream(word, 1 << 26, (1 << 26) / 1e12, 0.0) for word in ("copy", "add", "zero", "to host")]
     rows = [transfer_row(size, ranks * (1e-3 + size * 1e-9), ranks=ranks) for ranks in (2, 4) for size in (8, 1 << 24)]
     return machine_of_device("fake", 1 << 30, measured, streams, LaunchCost(2e-6, 9e-6), rows, MADE, ranks=8)
+
+
+def test_a_host_link_has_the_rate_of_the_slower_direction_and_the_latency_of_its_smallest_copy():
+    sizes, latency = (1 << 12, 1 << 30), 2e-5
+    streams = [
+        DeviceStream(name, size, latency + size / rate, 0.0)
+        for name, rate in (("to host", 2e10), ("to device", 2.5e10))
+        for size in sizes
+    ]
+    link = host_link(streams, 1 << 40)
+    assert link.bytes_per_second == pytest.approx(2e10, rel=1e-3) and link.memory_bytes == 1 << 40
+    assert link.latency_seconds == pytest.approx(latency, rel=1e-3)
+    assert host_link(streams[:2], 1 << 40) is None and host_link(streams, 0) is None
+    assert machine_at(1e12).host_link is None, "one direction is not measured"
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

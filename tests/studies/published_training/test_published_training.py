@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,21 +23,42 @@ from quadrille.algorithms.training.pipeline import Stages
 from quadrille.experiments.predict.pipeline_slots import SlotSeconds, stage_ends
 from quadrille.simulator.simulate import Limits, simulate
 from quadrille.simulator.symmetry.even_shards import with_even_shards
-from quadrille.studies.published_training.claimed_steps import OVERLAPS, ClaimedTraining, paper_grid, step_time
-from quadrille.studies.published_training.claims import AXONN_80B, FUSED, LARGEST, ClaimPrediction, predicted_claims
+from quadrille.studies.published_training.claimed_steps import (
+    OVERLAPS,
+    UNFUSED,
+    ClaimedTraining,
+    paper_grid,
+    step_time,
+)
+from quadrille.studies.published_training.claims import (
+    AXONN_80B,
+    LARGEST,
+    SUMMIT_RUNS,
+    ClaimPrediction,
+    predicted_claims,
+    relative_error,
+)
 from quadrille.studies.published_training.layer_times import ATTENTION_DROPOUT, MEGATRON, PassSeconds, layer_times
 from quadrille.studies.published_training.machine_calibration import TrainingCalibration, calibrate
-from quadrille.studies.published_training.megatron_search import fastest, megatron_runs
+from quadrille.studies.published_training.megatron_search import (
+    MEGATRON_CORE,
+    PLAIN_1F1B,
+    MegatronSetup,
+    fastest,
+    megatron_runs,
+)
 from quadrille.studies.published_training.memory import peak_bytes
 from quadrille.studies.published_training.published_runs import PublishedRun, layers_of_stages, run_or_reason
+from quadrille.studies.published_training.report import Claim, claim_lines, nearest_assumption
 from quadrille.studies.published_training.study import ROWS, judge, published_training, runs_of
 from quadrille.studies.published_training.time_limit import run_with_time_limit
 from quadrille.studies.published_training.training_rows import read_rows
 from quadrille.studies.published_training.training_step import machine_for, slot_seconds, stage_parameters, step_seconds
 from quadrille.studies.published_training.zero_sharding import ShardingSeconds, zero_layer_seconds
 from quadrille.topologies.machines.machine_catalogue import MACHINES
-from quadrille.topologies.nodes.gpus import A100_80GB
+from quadrille.topologies.nodes.gpus import A100_40GB, A100_80GB
 
+PLAIN_FUSED = MegatronSetup(sequence_parallel=False, interleaving=False)
 SC21 = "Narayanan 2021 Megatron PTD-P (SC21)"
 
 
@@ -501,9 +523,28 @@ def test_the_grid_of_a_claim_is_the_first_that_fits(training):
 def test_megatron_is_given_every_run_that_fits():
     runs = megatron_runs(AXONN_80B)
     assert all(run.tensor * run.pipeline * run.data == 1024 for run in runs)
-    assert all(peak_bytes(run) <= 40e9 for run in runs)
+    assert all(peak_bytes(run) <= A100_40GB.memory_bytes for run in runs)
     assert {(run.tensor, run.pipeline) for run in runs} >= {(4, 4), (8, 2)}
     assert (1, 1) not in {(run.tensor, run.pipeline) for run in runs}
+    assert {run.attention for run in runs} == {"fused"}
+    assert all(run.sequence_parallel is (run.tensor > 1) for run in runs)
+    assert any(run.interleave > 1 for run in runs)
+
+
+def test_groups_need_not_be_powers_of_two_and_stages_hold_whole_chunks():
+    """48 GPUs of Summit: 6 stages of 8 layers and 8 replicas fit; the optimizer of 2 replicas must be sharded."""
+    runs = megatron_runs(SUMMIT_RUNS[0], replace(PLAIN_1F1B, interleaving=True))
+    assert {(run.tensor, run.pipeline, run.data) for run in runs} >= {(1, 6, 8), (3, 16, 1)}
+    assert all(run.shape.layers % (run.pipeline * run.interleave) == 0 for run in runs if run.interleave > 1)
+    assert all(run.micro * run.shape.sequence >= 2048 for run in runs)
+    assert not any(run.data == 8 and run.zero == 0 for run in runs)
+
+
+def test_more_features_never_slow_the_fastest_run():
+    few, more = (fastest(megatron_runs(SMALL, setup))[1] for setup in (PLAIN_FUSED, MEGATRON_CORE))
+    assert more <= few
+    unfused = fastest(megatron_runs(SMALL, replace(PLAIN_FUSED, attention="unfused")))[1]
+    assert few < unfused
 
 
 def test_the_fastest_run_is_found_without_looking_at_all(runs):
@@ -545,8 +586,48 @@ def _found(value):
     return ClaimPrediction(value, "a setting", {"luck": value + 1}, low=value - 1, high=value + 1)
 
 
-def test_what_if_changes_the_machine_of_a_claim_alone():
-    changed = AXONN_80B.what_if(FUSED)
-    assert (AXONN_80B.model.device.achieved.attention, changed.model.device.achieved.attention) == ("unfused", "fused")
-    assert replace(changed, settings=()) == AXONN_80B
+@pytest.mark.parametrize(
+    ("predicted", "claimed", "error"),
+    [(3.0, 2.0, 0.5), (3.0, (2.0, 4.0), 0.0), (5.0, (2.0, 4.0), 0.25), (1.0, (2.0, 4.0), -0.5)],
+)
+def test_the_error_of_a_range_is_the_distance_from_its_nearest_end(predicted, claimed, error):
+    assert relative_error(predicted, claimed) == pytest.approx(error)
+    work = partial(_found, predicted)
+    (claim,) = predicted_claims(claims=(("luck", "x", claimed, "nobody", work),))
+    assert claim.relative_error == pytest.approx(error)
+    assert claim.claimed_high == (claimed[1] if isinstance(claimed, tuple) else None)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "nearest"),
+    [(11.0, None), (12.0, "less"), (8.0, "more"), (20.0, "less")],
+)
+def test_a_prediction_that_is_far_off_names_what_brings_it_nearest_to_the_claim(predicted, nearest):
+    what_if = {"less": predicted - 2, "more": predicted + 2}
+    claim = Claim(
+        name="luck",
+        source="nobody",
+        unit="x",
+        claimed=10.0,
+        claimed_high=None,
+        predicted=predicted,
+        predicted_low=None,
+        predicted_high=None,
+        relative_error=predicted / 10 - 1,
+        setting="a setting",
+        what_if=what_if,
+        assumptions=["a", "b"],
+    )
+    assert nearest_assumption(claim) == nearest
+    text = "\n".join(claim_lines(claim))
+    assert "assumed: a, b" in text
+    assert ("off by" in text) is (nearest is not None)
+    worse = msgspec.structs.replace(claim, what_if={"worse": 3 * predicted})
+    assert nearest_assumption(worse) in (None, "none of these")
+
+
+def test_axonn_has_fused_attention_and_what_if_changes_its_machine_alone():
+    changed = AXONN_80B.what_if(UNFUSED)
+    assert (AXONN_80B.model.device.achieved.attention, changed.model.device.achieved.attention) == ("fused", "unfused")
+    assert replace(changed, settings=AXONN_80B.settings) == AXONN_80B
     assert SMALL.share_of_peak(2.0) == pytest.approx(SMALL.share_of_peak(1.0) / 2)

@@ -1,0 +1,110 @@
+"""Schedules in which each pipeline stage runs one pass of each kind: the passes of the first microbatch.
+
+A prediction of whole steps from the times of single passes simulates such a schedule.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import AllReduce, Op
+from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.algorithms.schedule.program import DrivenPasses, Pass, PassKind, Program, Repeat, repeats, walk
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.training.adam import STEP
+from quadrille.algorithms.training.pipeline import DECISION, SLOT, Stages
+
+Phase = Literal["setup", "before", "passes", "after"]
+"""Part of a program: before the first step, and in each step before, during and after the passes of the stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the program of a pipeline stage: a phase or, during the passes, a pass through one chunk."""
+
+    phase: Phase
+    kind: PassKind = "F"
+    chunk: int = 0
+
+
+def with_single_passes(schedule: Schedule, stages: Stages) -> Schedule:
+    """The schedule with one step, in which each stage passes the first microbatch through each of its chunks.
+
+    Parameters
+    ----------
+    schedule : schedule of training steps with several pipeline stages
+    stages : stages of the pipeline
+    """
+    return schedule.with_program(lambda program: tuple(_one_step(entry, stages) for entry in program))
+
+
+def agrees_alone(op: Op, grid: Grid) -> bool:
+    """Whether an op is an agreement on the next pass along an axis with one rank; interpreters skip it."""
+    return isinstance(op, AllReduce) and op.buffer == DECISION and grid.length(op.axis) == 1
+
+
+def _one_step(entry: Op | Repeat, stages: Stages) -> Op | Repeat:
+    if not isinstance(entry, Repeat) or entry.loop != STEP:
+        return entry
+    body: list[Op | Repeat] = []
+    passes = [each for each in entry.body if is_passes(each)]
+    for each in entry.body:
+        if not is_passes(each):
+            body.append(each)
+        elif each is passes[0]:
+            body += _single_passes(tuple(passes), stages)
+    return replace(entry, count=1, body=tuple(body))
+
+
+def is_passes(entry: Op | Repeat) -> bool:
+    """Whether an entry of a step's program runs passes of a pipeline stage."""
+    return isinstance(entry, DrivenPasses) or (isinstance(entry, Repeat) and entry.loop == SLOT)
+
+
+def _single_passes(passes: Program, stages: Stages) -> Program:
+    """The passes of the first microbatch through each chunk, in an order that is possible."""
+    slots = [each for each in (*repeats(passes), *passes) if isinstance(each, Repeat) and each.loop == SLOT]
+    by_kind: dict[PassKind, Op | Repeat] = {}
+    for entry in (each for slot in slots for each in slot.body):
+        for kind in {each.kind for each in repeats((entry,)) if isinstance(each, Pass)}:
+            by_kind.setdefault(kind, entry)
+    firsts = [chunk * stages.round_length for chunk in range(stages.chunks)]
+    return tuple(
+        Repeat(SLOT, 1, (by_kind[kind],), first=first)
+        for kind in ("F", "B", "W")
+        if kind in by_kind
+        for first in firsts
+    )
+
+
+def sections(schedule: Schedule, rank: int, stages: Stages) -> Iterator[tuple[Op, Coordinates, Section]]:
+    """Yields the ops of one rank in program order, with the section of its stage; passes that are skipped have none.
+
+    Parameters
+    ----------
+    schedule : schedule of `with_single_passes`
+    rank : number of the rank
+    stages : stages of the pipeline
+    """
+    coordinates = schedule.coordinates(rank)
+    for entry in schedule.program(coordinates):
+        if isinstance(entry, Repeat) and entry.loop == STEP:
+            yield from _sections_of_step(entry.body, coordinates.during(STEP, 0), stages)
+        else:
+            yield from ((op, place, Section("setup")) for op, place in walk((entry,), coordinates))
+
+
+def _sections_of_step(
+    body: Program, coordinates: Coordinates, stages: Stages
+) -> Iterator[tuple[Op, Coordinates, Section]]:
+    section = Section("before")
+    for entry in body:
+        if isinstance(entry, Repeat) and is_passes(entry):
+            kind = next(each.kind for each in repeats((entry,)) if isinstance(each, Pass))
+            assert isinstance(entry.first, int)
+            chunk, _ = stages.of_slot(entry.first, backwards=kind == "B")
+            section = Section("passes", kind, chunk)
+        elif section.phase == "passes":
+            section = Section("after")
+        yield from ((op, place, section) for op, place in walk((entry,), coordinates))

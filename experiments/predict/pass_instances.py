@@ -1,0 +1,33 @@
+"""Whether a training step with a pipeline is so long that only a walk through its passes predicts it quickly."""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from quadrille.algorithms.training.single_passes import sections, with_single_passes
+from quadrille.experiments.predict.prepared_experiment import PreparedExperiment
+from quadrille.experiments.workloads.training import TrainingExperiment
+from quadrille.simulator.ranks.lane_simulation import OP_WALL_SECONDS
+
+if TYPE_CHECKING:
+    from quadrille.simulator.simulate import Limits
+
+
+def passes_are_quicker(prepared: PreparedExperiment, limits: "Limits") -> bool:
+    """Whether passes are supported, and those of one rank of each stage take longer to simulate than `auto` allows.
+
+    Static schedules that the exact simulation knows are left to it, because it skips microbatches that repeat.
+    """
+    experiment, schedule = prepared.experiment, prepared.simulated_schedule
+    if not isinstance(experiment, TrainingExperiment) or experiment.stages.count == 1:
+        return False
+    choices = experiment.execution.choices
+    if not schedule.driven and choices.implementation != "nccl":
+        return False
+    from quadrille.experiments.predict.pass_prediction import unsupported_passes
+
+    if unsupported_passes(experiment):
+        return False
+    stages, single = experiment.stages, with_single_passes(schedule, experiment.stages)
+    ranks = [schedule.grid.rank_at({"pipeline": stage}) for stage in range(stages.count)]
+    phases = Counter(section.phase for rank in ranks for _, _, section in sections(single, rank, stages))
+    return phases["passes"] * stages.microbatches * OP_WALL_SECONDS > limits.long_seconds

@@ -1,0 +1,113 @@
+"""Tests of the optimizer state in host memory: equal results, buckets, memory, order of copies, bad input."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from quadrille.algorithms.analysis.storage import storage
+from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.formats.record import device_bytes
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.training.adam import Adam, is_moment
+from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.memory import memory_bytes_by_kind
+from quadrille.algorithms.training.mlp import Mlp
+from quadrille.algorithms.training.offload import Offload
+from quadrille.runtime.arrays.numpy_library import NumpyLibrary
+from quadrille.runtime.execution.buffers import Buffers
+from tests.support.trainings import assembled, schedule_of, trained, whole_matrices
+
+ADAM = Adam(rate=0.03, decay=0.1, clip=0.05)
+SIZE = {"layers": 2, "hidden": 6, "heads": 3, "sequence": 3, "vocabulary": 11, "batch": 12, "steps": 2, "adam": ADAM}
+
+
+def gpt(**given):
+    return Gpt(**SIZE | {"dtype": "float32"} | given)
+
+
+def mlp(**given):
+    return Mlp((7, 11, 5, 13), **{"rows": 12, "dtype": "float32", "steps": 2, "adam": ADAM} | given)
+
+
+CASES = [
+    (Grid(), {}),
+    (Grid(data=2), {}),
+    (Grid(data=2), {"zero": 1}),
+    (Grid(data=2), {"zero": 2, "micro_batch": 1}),
+    (Grid(data=3), {"zero": 3}),
+    (Grid(data=2, z=2), {"zero": 1, "micro_batch": 1}),
+    (Grid(z=2, x=3), {}),
+    (Grid(pipeline=2, data=2), {"zero": 1, "micro_batch": 2}),
+    (Grid(data=2), {"adam": replace(ADAM, clip=0.0)}),
+]
+"""A grid, and options of the problem."""
+
+
+def name_of(value):
+    return str(value) if isinstance(value, Grid) else None
+
+
+@pytest.mark.parametrize("on_host", [False, True], ids=["Adam on the device", "Adam on the host"])
+@pytest.mark.parametrize("bucket", [0, 31, 16], ids="bucket {}".format)
+@pytest.mark.parametrize(("grid", "options"), CASES, ids=name_of)
+@pytest.mark.parametrize("problem", [gpt, mlp])
+def test_a_step_with_state_on_the_host_equals_one_without_bit_for_bit(problem, grid, options, bucket, on_host):
+    plain = schedule_of(problem(**options), grid)
+    offloaded = schedule_of(problem(**options, offload=Offload(bucket, updates_on_host=on_host)), grid)
+    matrices = whole_matrices(plain, SIZE["vocabulary"]) | moments_of_zero(offloaded)
+    expected, execution = trained(plain, matrices), trained(offloaded, matrices)
+    for name in plain.outputs:
+        before, after = (
+            assembled(schedule, name, run.outputs) for schedule, run in ((plain, expected), (offloaded, execution))
+        )
+        assert before.keys() == after.keys()
+        for copy, matrix in before.items():
+            np.testing.assert_array_equal(after[copy], matrix, err_msg=copy)
+    assert sum(execution.bytes_sent.values()) == sum(expected.bytes_sent.values())
+
+
+def moments_of_zero(schedule):
+    """Moments of zero for all parameters of the state."""
+    drawn = whole_matrices(schedule, SIZE["vocabulary"])
+    return {name: np.zeros_like(matrix) for name, matrix in drawn.items() if is_moment(name)}
+
+
+@pytest.mark.parametrize("bucket", [31, 7], ids="bucket {}".format)
+@pytest.mark.parametrize(("grid", "zero"), [(Grid(), 0), (Grid(data=2), 1), (Grid(data=2), 3), (Grid(x=3), 0)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("on_host", [False, True])
+def test_predicted_bytes_on_device_and_host_are_allocated(dtype, grid, zero, bucket, on_host):
+    offload = Offload(bucket, updates_on_host=on_host)
+    schedule = schedule_of(gpt(dtype=dtype, zero=zero, offload=offload), grid)
+    library = NumpyIn16Bits()
+    for place in map(schedule.coordinates, range(grid.size)):
+        predicted = storage(schedule, place, Choices())
+        allocated = Buffers(schedule, place, Choices(), library)
+        assert (allocated.allocated_bytes, allocated.allocated_host_bytes) == (predicted.bytes, predicted.host_bytes)
+        kinds = memory_bytes_by_kind(schedule, place, Choices())
+        assert device_bytes(kinds) == predicted.bytes and kinds["optimizer on host"] == predicted.host_bytes
+
+
+class NumpyIn16Bits(NumpyLibrary):
+    """NumPy arrays that store bfloat16 as integers of 16 bits."""
+
+    def empty(self, elements, dtype):
+        return super().empty(elements, "uint16" if dtype == "bfloat16" else dtype)
+
+
+@pytest.mark.parametrize(("gradient_bytes", "plain", "on_device"), [(4, 18, 6), (2, 16, 4)])
+def test_of_18_or_16_bytes_a_parameter_6_or_4_and_the_buckets_stay_on_the_device(gradient_bytes, plain, on_device):
+    problem = Gpt(**SIZE | {"hidden": 96, "steps": 1}, dtype="bfloat16", gradient_bytes=gradient_bytes)
+    bucket, place = 1024, Grid()
+    before, after = (
+        memory_bytes_by_kind(schedule, schedule.coordinates(0), Choices())
+        for schedule in (schedule_of(problem, place), schedule_of(replace(problem, offload=Offload(bucket)), place))
+    )
+    states = ("parameters", "gradients", "optimizer")
+    parameters = problem.shape.parameters
+    matrices = after["optimizer on host"] // 12
+    assert sum(before[kind] for kind in states) == plain * parameters
+    assert sum(after[kind] for kind in states) == on_device * matrices + plain * (parameters - matrices)
+    assert after["buckets"] <= 2 * 12 * bucket
+    assert matrices > 0.98 * parameters

@@ -1,0 +1,142 @@
+"""Tests of pruned training: compressed states equal dense states with the same mask, bit for bit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.training.adam import Adam
+from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.memory import largest_memory
+from quadrille.algorithms.training.mlp import Mlp
+from quadrille.algorithms.training.offload import Offload
+from quadrille.algorithms.training.scheme_catalogue import SCHEMES
+from tests.support.pruned_trainings import PrunedRun, both_runs, check_equal
+from tests.support.trainings import schedule_of
+
+UNEVEN = Mlp((70, 81, 50, 30), rows=24, steps=2, sparsity=0.7, micro_batch=2, dtype="float64")
+SMALL = Gpt(2, 48, 6, 8, 256, 8, steps=2, sparsity=0.8, dtype="float32")
+GRIDS = (Grid(), Grid(data=2), Grid(z=2, x=3), Grid(data=2, z=2, y=3), Grid(data=2, pipeline=2))
+
+
+@pytest.mark.parametrize(
+    ("grid", "zero"),
+    [
+        *((grid, 0) for grid in GRIDS),
+        *((grid, zero) for grid in (Grid(data=2), Grid(data=2, z=2, y=3)) for zero in (1, 2, 3)),
+        *((Grid(data=2, pipeline=2), zero) for zero in (1, 2)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_compressed_states_of_an_mlp_equal_dense_ones(grid, zero, dtype):
+    dense, compressed = check_equal(replace(UNEVEN, zero=zero, dtype=dtype), grid)
+    assert compressed.sent < dense.sent or grid.data == 1
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("options", [{}, {"prune": "random", "zero": 1}], ids=str)
+def test_compressed_states_of_a_gpt_equal_dense_ones(scheme, options):
+    grids = {"4d": Grid(data=2, z=2, x=3), "megatron": Grid(data=2, x=2), "optimus": Grid(data=2, z=2, x=2)}
+    check_equal(replace(SMALL, **options), grids.get(scheme, Grid(y=2, z=2, x=2)), SCHEMES[scheme])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"pipeline_schedule": "zb-h1"},
+        {"pipeline_schedule": "gpipe"},
+        {"pipeline_schedule": "message-driven"},
+        {"pipeline_schedule": "interleaved", "interleave": 2},
+        {"zero": 2},
+        {"stages": (1, 3)},
+        {"recompute": "full", "dropout": 0.1},
+    ],
+    ids=str,
+)
+def test_compressed_states_in_a_pipeline_equal_dense_ones(options):
+    check_equal(replace(SMALL, layers=4, micro_batch=1, **options), Grid(data=2, pipeline=2), SCHEMES["megatron"])
+
+
+@pytest.mark.parametrize(("zero", "dtype"), [(0, "float16"), (3, "float32")])
+def test_compressed_states_with_overlaps_equal_dense_ones(zero, dtype):
+    problem = replace(SMALL, micro_batch=2, zero=zero, dtype=dtype)
+    check_equal(problem, Grid(data=2, z=2, x=2), overlaps=("oar", "ors", "oag"))
+
+
+def test_clipping_by_the_norm_of_kept_gradients_equals_that_of_dense_ones():
+    problem = replace(SMALL, adam=Adam(clip=0.01))
+    clipped, _ = check_equal(problem, Grid(data=2, x=3))
+    free = PrunedRun(SMALL, Grid(data=2, x=3))
+    assert free.states()["QKV W layer 0"].tobytes() != clipped.states()["QKV W layer 0"].tobytes()
+
+
+def test_a_doubling_sum_over_four_ranks_has_one_order_for_dense_and_compressed_gradients():
+    check_equal(replace(SMALL, dtype="float32"), Grid(data=4), collectives="own:doubling")
+
+
+def test_pruned_weights_and_gradients_of_dense_states_stay_zero():
+    dense, _ = both_runs(SMALL, Grid())
+    for name in dense.pruned_names():
+        for gradient in (name, f"d{name}"):
+            for block in dense.execution.outputs[0].get(gradient, ()):
+                assert np.count_nonzero(block) <= round(0.2 * block.size) + 8
+                assert np.count_nonzero(block) >= round(0.2 * block.size) - 200
+
+
+@pytest.mark.parametrize(
+    ("dtype", "gradient_bytes", "dense_bytes", "fixed", "kept"),
+    [("bfloat16", 4, 18, 2, 20), ("bfloat16", 2, 16, 2, 18), ("float32", 4, 16, 4, 20)],
+)
+@pytest.mark.parametrize("sparsity", [0.25, 0.5, 0.9])
+def test_bytes_of_a_pruned_parameter(dtype, gradient_bytes, dense_bytes, fixed, kept, sparsity):
+    """2 + 20 f bytes a parameter instead of 18, and the other dtypes' counts; dense states have a mask of 4 f bytes."""
+    problem = Mlp((1024, 1024, 1024), 8, dtype, gradient_bytes=gradient_bytes, sparsity=sparsity)
+    parameters, vectors = 2 * 1024**2, 2 * 1024
+    share = 1 - round(1024 * sparsity) / 1024
+    for compressed, expected in ((False, dense_bytes + 4 * share), (True, fixed + kept * share)):
+        schedule = schedule_of(replace(problem, sparse_states=compressed), Grid())
+        memory = largest_memory(schedule, Choices())
+        states = sum(memory[kind] for kind in ("parameters", "gradients", "optimizer"))
+        assert states == round(expected * parameters) + dense_bytes * vectors
+
+
+def test_sums_over_data_shrink_to_the_density():
+    problem = Mlp((1024, 1024, 1024), 8, sparsity=0.875, micro_batch=1)
+    sent = [
+        sum(schedule.tensors[name].block(schedule.coordinates(0)).elements for name in ("dL1 W", "dL2 W"))
+        for schedule in (schedule_of(replace(problem, sparse_states=state), Grid(data=8)) for state in (False, True))
+    ]
+    assert sent[1] == sent[0] // 8
+
+
+@pytest.mark.parametrize("sparsity", [-0.5, 1.0, 2.0])
+def test_a_sparsity_outside_its_range_is_refused(sparsity):
+    with pytest.raises(InputError, match="a number from 0 and below 1"):
+        Mlp((8, 8), 8, sparsity=sparsity)
+
+
+def test_other_pruning_without_sense_is_refused():
+    with pytest.raises(InputError, match="prune 'smallest': accepted are magnitude, random"):
+        Mlp((8, 8), 8, sparsity=0.5, prune="smallest")
+    with pytest.raises(InputError, match="sparse states without a sparsity"):
+        Gpt(1, 8, 1, 4, 256, 4, sparse_states=True)
+
+
+@pytest.mark.parametrize(("grid", "zero"), [(Grid(), 0), (Grid(data=2), 1)], ids=str)
+def test_a_pruned_model_trains_alike_with_its_states_on_the_host(grid, zero):
+    problem = replace(SMALL, zero=zero)
+    on_device, on_host = PrunedRun(problem, grid), PrunedRun(replace(problem, offload=Offload(1000)), grid)
+    assert on_device.losses == on_host.losses
+    expected = on_device.states()
+    assert {name: vector.tobytes() for name, vector in on_host.states().items()} == {
+        name: vector.tobytes() for name, vector in expected.items()
+    }
+
+
+def test_compressed_states_on_the_host_are_refused():
+    with pytest.raises(InputError, match="--sparse-states with --offload"):
+        schedule_of(replace(SMALL, sparse_states=True, offload=Offload()), Grid())

@@ -1,0 +1,140 @@
+"""Predictions at the granularity of passes: agreement with simulations of every op, what is said, what is refused."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from quadrille.algorithms.training.single_passes import sections, with_single_passes
+from quadrille.cli.parsing.experiment import experiment_of
+from quadrille.cli.parsing.flags import TrainingFlags
+from quadrille.cli.parsing.machines import MachineFlags, chosen_machine
+from quadrille.experiments.predict.predict import predict_record_and_timeline
+from quadrille.simulator.simulate import Limits
+from tests.support.quadrille import called
+
+GPT = "layers=8,hidden=256,heads=8,sequence=256,vocabulary=1024"
+
+
+def training(grid, schedule, *, microbatches=8, **flags):
+    lengths = dict(part.split("=") for part in grid.split(","))
+    shards = int(lengths.get("data", 1)) * int(lengths.get("z", 1))
+    words = {"collectives": "own", "dtype": "float16", "micro_batch": "1", **flags}
+    return experiment_of(
+        TrainingFlags(gpt=GPT, batch=str(microbatches * shards), grid=grid, pipeline_schedule=schedule, **words)
+    )
+
+
+def predicted(experiment, granularity, *, machine="perlmutter", slow=(), **options):
+    on = chosen_machine(MachineFlags(machine=machine, slow=slow), gpus=16)
+    return predict_record_and_timeline(experiment, on, granularity=granularity, **options)
+
+
+@pytest.mark.parametrize(
+    ("grid", "schedule", "flags", "within"),
+    [
+        ("pipeline=2", "1f1b", {}, 1e-6),
+        ("pipeline=4,x=2", "1f1b", {}, 1e-6),
+        ("pipeline=4,data=2,z=2", "1f1b", {}, 1e-6),
+        ("pipeline=4,data=2", "1f1b", {"stages": "3,1,2,2"}, 0.005),
+        ("pipeline=4", "zb-h1", {}, 1e-6),
+        ("pipeline=2,x=2,data=2", "zb-h1", {}, 1e-6),
+        ("pipeline=4,x=2", "gpipe", {}, 0.02),
+        ("pipeline=4,x=2", "interleaved", {"interleave": "2"}, 0.03),
+        ("pipeline=4,x=2", "interleaved", {"interleave": "2", "microbatches": 10}, 0.03),
+        ("pipeline=4", "message-driven", {}, 1e-6),
+        ("pipeline=4,x=2", "message-driven", {}, 1e-6),
+        ("pipeline=3,data=2", "message-driven", {"stages": "3,1,4"}, 1e-6),
+        ("pipeline=4", "message-driven", {"pipeline_limit": "2"}, 1e-6),
+        ("pipeline=2,z=2", "message-driven", {"zero": "1"}, 1e-6),
+    ],
+)
+def test_a_walk_through_passes_ends_when_the_simulation_of_every_op_does(grid, schedule, flags, within):
+    experiment = training(grid, schedule, **flags)
+    exact, _ = predicted(experiment, "exact")
+    record, timeline = predicted(experiment, "passes")
+    assert record.simulation.granularity == "passes" and record.simulation.approximation
+    assert record.seconds == pytest.approx(exact.seconds, rel=within)
+    assert record.pass_orders == exact.pass_orders
+    assert timeline.makespan == pytest.approx(record.seconds)
+    assert sum(segment.seconds for segment in record.critical_path) == pytest.approx(record.seconds)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "message-driven"])
+def test_ops_run_as_often_and_as_long_as_in_the_simulation_of_every_op(schedule):
+    experiment = training("pipeline=4,x=2", schedule)
+    exact, record = (predicted(experiment, granularity)[0] for granularity in ("exact", "passes"))
+    by_name = {op.name: op for op in exact.ops}
+    assert {op.name: op.count for op in record.ops} == {name: op.count for name, op in by_name.items()}
+    for op in record.ops:
+        of_exact = by_name[op.name]
+        assert op.bytes_sent_total == of_exact.bytes_sent_total
+        if op.axis is None:
+            assert op.seconds == pytest.approx(of_exact.seconds, rel=1e-6), op.name
+
+
+def test_a_slow_gpu_in_one_data_shard_is_found():
+    experiment = training("pipeline=4,x=2,data=2", "message-driven")
+    usual, _ = predicted(experiment, "passes")
+    exact, record = (predicted(experiment, granularity, slow=("gpu:9=0.5",))[0] for granularity in ("exact", "passes"))
+    assert record.seconds > 1.02 * usual.seconds
+    assert record.seconds == pytest.approx(exact.seconds, rel=0.02)
+
+
+def test_the_simulation_of_flows_does_not_grow_with_microbatches():
+    few, many = (
+        predicted(training("pipeline=4,x=2", "message-driven", microbatches=count), "passes")[0] for count in (8, 64)
+    )
+    assert few.simulation.events == many.simulation.events and many.seconds > 4 * few.seconds
+    assert len(many.pass_orders[0]) == 128
+
+
+@pytest.mark.parametrize(("schedule", "interleave"), [("1f1b", "1"), ("zb-h1", "1"), ("interleaved", "2")])
+def test_a_schedule_of_single_passes_has_each_pass_once(schedule, interleave):
+    experiment = training("pipeline=4", schedule, interleave=interleave)
+    single = with_single_passes(experiment.schedule(), experiment.stages)
+    for rank in range(4):
+        phases = {section for _, _, section in sections(single, rank, experiment.stages)}
+        counts = Counter(section.kind for section in phases if section.phase == "passes")
+        assert counts == dict.fromkeys("FBW" if schedule == "zb-h1" else "FB", int(interleave))
+
+
+@pytest.mark.parametrize(("schedule", "collectives"), [("message-driven", "own"), ("1f1b", "nccl")])
+def test_what_would_take_long_is_walked_through_by_its_passes(schedule, collectives):
+    experiment = training("pipeline=4,x=2", schedule, collectives=collectives)
+    short, long = (
+        predicted(experiment, "auto", machine="selene", limits=Limits(long_seconds=seconds))[0]
+        for seconds in (1e9, 1e-9)
+    )
+    assert short.simulation.granularity != "passes" and long.simulation.granularity == "passes"
+    assert long.seconds == pytest.approx(short.seconds, rel=1e-6)
+
+
+def test_ranks_of_a_trace_are_those_that_were_asked_for(capsys, tmp_path):
+    words = ["--gpt", GPT, "--batch", "8", "--micro-batch", "1", "--grid", "pipeline=4,x=2", "--machine", "perlmutter"]
+    asked = ["--granularity", "passes", "--trace", tmp_path / "t.json", "--ranks", "1,6", "--json", tmp_path / "r.json"]
+    ended = called(capsys, "simulate", *words, *asked)
+    assert ended.status == 0 and "granularity of passes: 8 ranks are not simulated one by one" in ended.err
+    traced = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert {event["pid"] for event in traced if event["ph"] == "X"} == {1, 6}
+    assert "critical path" in called(capsys, "explain", tmp_path / "r.json").out
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--matmul", "64,64,64", "--grid", "x=2"], "granularity passes: is for training on a grid with pipeline=2"),
+        (
+            ["--gpt", GPT, "--batch", "2", "--grid", "x=2"],
+            "granularity passes: is for training on a grid with pipeline",
+        ),
+        (["--gpt", GPT, "--batch", "2", "--grid", "pipeline=2", "--steps", "3"], "predicts one step, and there are 3"),
+        (
+            ["--gpt", GPT, "--batch", "2", "--grid", "pipeline=2", "--jitter", "compute=0.1"],
+            "knows no single op, and jitter compute=0.1",
+        ),
+    ],
+)
+def test_what_has_no_passes_is_refused(capsys, words, line):
+    ended = called(capsys, "simulate", *words, "--machine", "perlmutter", "--granularity", "passes")
+    assert ended.status == 2 and line in ended.err and ended.err.count("\n") == 1

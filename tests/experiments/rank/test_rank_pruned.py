@@ -1,0 +1,81 @@
+"""`quadrille rank` of pruned models: compressed states fit on fewer ranks, and the answer says what that gains."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.cli.parsing.flags import RankFlags
+from quadrille.cli.parsing.machines import MachineFlags
+from quadrille.cli.parsing.ranking import parse_question
+from quadrille.experiments.rank.dense_states import with_dense_states
+from quadrille.experiments.rank.lower_estimates import least_bytes
+from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
+from tests.support.by_words import ranked
+from tests.support.quadrille import called
+
+ON = MachineFlags(machine="perlmutter")
+MODEL = "layers=6,hidden=1024,heads=8,sequence=512,vocabulary=6400"
+SIZES = {"gpt": MODEL, "batch": "16", "gpus": "8", "sparsity": "0.9"}
+SMALL_MEMORY = ("device.memory_bytes=2200000000",)
+
+
+@pytest.fixture(scope="module")
+def answer():
+    flags = RankFlags(**SIZES, sparse_states=True, zero="0", pipeline="1,2", micro_batch="1", top="3")
+    return ranked(flags, replace(ON, settings=SMALL_MEMORY), json="-")
+
+
+def test_compressed_states_fit_on_fewer_ranks_than_dense_ones(answer):
+    fastest, dense = answer.simulated[0], answer.dense_states
+    assert fastest.grid["data"] > dense.grid["data"]
+    assert dense.gain == pytest.approx(1 - fastest.seconds / dense.seconds)
+    assert max(fastest.memory_bytes, dense.memory_bytes) <= 2.2e9
+    assert answer.options["states"] == "compressed"
+
+
+def test_dense_states_of_the_answer_are_those_of_the_dense_question(answer):
+    flags = RankFlags(**SIZES, zero="0", pipeline="1,2", micro_batch="1", top="3")
+    dense = ranked(flags, replace(ON, settings=SMALL_MEMORY), json="-")
+    assert dense.simulated[0].seconds == answer.dense_states.seconds
+    assert dense.simulated[0].grid == answer.dense_states.grid
+    assert "dense_states" not in json.loads(json.dumps(dense.options))
+
+
+def test_the_printed_answer_says_what_compressed_states_gain(capsys):
+    words = ["rank", "--gpt", MODEL, "--batch", "16", "--gpus", "4", "--machine", "perlmutter", "--top", "2"]
+    words += ["--sparsity", "0.9", "--sparse-states", "--set", *SMALL_MEMORY]
+    ended = called(capsys, *words)
+    line = next(line for line in ended.out.splitlines() if line.startswith("with dense states"))
+    assert "a copy of the model" in line
+    assert "--sparsity 0.9 --sparse-states" in ended.out.splitlines()[-1]
+    nothing = called(capsys, *words[:-1], "device.memory_bytes=1000000000")
+    assert nothing.status == 0
+    assert "with dense states (without --sparse-states) nothing fits: no grid fits: model" in nothing.out
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("grid", [Grid(data=4), Grid(data=2, x=2), Grid(data=2, z=2)], ids=str)
+def test_the_lower_estimate_of_compressed_memory_is_below_it(zero, dtype, grid):
+    question = parse_question(RankFlags(**SIZES, sparse_states=True, dtype=dtype), ON)
+    for asked in (question, with_dense_states(question)):
+        problem = replace(asked.problem, zero=zero, micro_batch=1)
+        experiment = replace(asked.training, grid=grid, problem=problem)
+        least, peak = least_bytes(experiment, asked.shape), experiment_peak_bytes(experiment)
+        assert peak / 50 < least <= peak
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("--sparsity 1.5", "--sparsity '1.5': a number from 0 and below 1"),
+        ("--sparse-states", "--sparse-states: nothing is pruned without --sparsity S"),
+        ("--prune random", "--prune random: nothing is pruned without --sparsity S"),
+    ],
+)
+def test_pruning_that_cannot_be_is_refused(capsys, words, line):
+    ended = called(capsys, "rank", "--gpt", "20b", "--batch", "32", "--gpus", "32", "--machine", "alps", *words.split())
+    assert ended.status == 2
+    assert line in ended.line

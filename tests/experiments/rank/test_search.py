@@ -1,0 +1,246 @@
+"""`quadrille rank --search`: what is tried, that the optimum is found, and what the answer says about the rest."""
+
+import json
+import shlex
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.cli.parsing.flags import RankFlags
+from quadrille.cli.parsing.machines import MachineFlags
+from quadrille.cli.parsing.ranking import SEARCHED, command_of_fastest, parse_question, parse_space
+from quadrille.experiments.rank.configuration_evaluator import Evaluator
+from quadrille.experiments.rank.configurations import configurations
+from quadrille.experiments.rank.lower_estimates import best_flops_per_second, least_seconds
+from quadrille.experiments.rank.rank import ranking
+from quadrille.experiments.rank.search_options import SEARCH_OPTIONS
+from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
+from tests.support.quadrille import called
+
+ON = MachineFlags(machine="perlmutter")
+SIZES = {"gpt": "layers=4,hidden=1024,heads=8,sequence=512,vocabulary=6400", "batch": "4", "gpus": "2"}
+WORDS = ["--gpt", SIZES["gpt"], "--batch", "4", "--gpus", "2", "--machine", "perlmutter"]
+
+
+def flags(**more):
+    return RankFlags(**(SIZES | more))
+
+
+def question(**more):
+    return parse_question(flags(**more), ON)
+
+
+def space(**more):
+    return parse_space(flags(**more))
+
+
+def simulated_seconds(asked, experiments):
+    evaluator = Evaluator(asked, {})
+    device_bytes = asked.machine.device.memory_bytes
+    fitting = [one for one in experiments if experiment_peak_bytes(one) <= device_bytes]
+    return {one: evaluator.simulated_in_full(one, "auto").seconds for one in fitting}
+
+
+# The optimum
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"search": "overlap,gathered,zero", "order": "x,y,z,data"},
+        {"search": "pipeline,pipeline-schedule", "order": "x,y,z,data", "collectives": "own"},
+    ],
+    ids=["steps", "pipelines"],
+)
+def test_the_search_finds_the_optimum_of_all_configurations(more):
+    asked = question(**more)
+    every = simulated_seconds(asked, configurations(asked, space(**more))[0])
+    assert len(every) > 10
+    answer = ranking(asked, space(**more))
+    assert answer.simulated[0].seconds == pytest.approx(min(every.values()), rel=1e-6)
+    assert answer.simulated[0].seconds < 0.9 * max(every.values())
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    st.sampled_from([{"pipeline": 2}, {"data": 2}, {"z": 2}, {"x": 2}, {"pipeline": 4}]),
+    st.sampled_from(["1f1b", "gpipe", "zb-h1", "interleaved"]),
+    st.sampled_from(["none", "full"]),
+    st.sampled_from(["none", "oar,ors,oag"]),
+    st.sampled_from([1, 2]),
+    st.sampled_from(["perlmutter", "h100-node"]),
+)
+def test_no_configuration_is_faster_than_its_bound(lengths, schedule, recompute, overlap, micro, machine):
+    gpus = Grid(**lengths).size
+    asked = parse_question(
+        flags(gpus=str(gpus), batch="8", recompute=recompute, overlap=overlap), MachineFlags(machine=machine)
+    )
+    order = {"pipeline_schedule": schedule, "interleave": 2 if schedule == "interleaved" else 1}
+    if "pipeline" not in lengths or (gpus == 4 and schedule == "interleaved"):
+        order = {}
+    step = replace(asked.training, grid=Grid(**lengths), problem=replace(asked.problem, micro_batch=micro, **order))
+    bound = least_seconds(step, best_flops_per_second(asked.machine, asked.training.dtype))
+    evaluator = Evaluator(asked, {})
+    assert 0 < bound <= evaluator.simulated_in_full(step, "auto").seconds
+    assert bound <= evaluator.fastest([step]).step.seconds
+
+
+def test_the_bound_counts_the_forward_passes_before_the_last_stage():
+    asked = question()
+    rate = best_flops_per_second(asked.machine, asked.training.dtype)
+    alone, staged, chunked = (
+        least_seconds(
+            replace(
+                asked.training,
+                grid=Grid(pipeline=2) if stages > 1 else Grid(data=2),
+                problem=replace(asked.problem, micro_batch=1, interleave=chunks),
+            ),
+            rate,
+        )
+        for stages, chunks in ((1, 1), (2, 1), (2, 2))
+    )
+    assert staged - alone == pytest.approx(2 * (chunked - alone))
+    assert chunked > alone
+
+
+# What is tried
+
+
+def test_without_search_a_job_runs_as_megatron_users_run_it():
+    asked, tried = question(), space()
+    experiments, _ = configurations(asked, tried)
+    assert {one.problem.zero for one in experiments if one.grid.data > 1} == {1}
+    assert {one.problem.zero for one in experiments if one.grid.data == 1} == {0}
+    assert {one.problem.pipeline_schedule for one in experiments} == {"1f1b"}
+    assert {one.problem.micro_batch for one in experiments if one.grid.data == 2} == {1, 2}
+    unfused = question(attention="unfused")
+    assert {one.problem.recompute for one in configurations(unfused, tried)[0]} == {"selective"}
+    assert {one.problem.recompute for one in experiments} == {"none"}
+
+
+def test_search_all_tries_every_value_of_every_option():
+    tried = space(search="all")
+    assert tried.options == {name: option.tried for name, option in SEARCH_OPTIONS.items()}
+    assert tried.stages is None
+    assert len(tried.schemes) == 2
+    assert tried.unsearched == space()
+    assert set(SEARCHED) >= set(SEARCH_OPTIONS)
+
+
+def test_a_typed_flag_fixes_its_option():
+    tried = space(search="all", zero="2", pipeline="2", pipeline_schedule="zb-h1,message-driven", pipeline_limit="3")
+    assert tried.options["zero"] == ((2,),)
+    assert tried.stages == (2,)
+    assert tried.options["pipeline-schedule"] == (("zb-h1", 1, 0), ("message-driven", 1, 3))
+    assert tried.options["gathered"] == SEARCH_OPTIONS["gathered"].tried
+    assert tried.unsearched.options["pipeline-schedule"] == tried.options["pipeline-schedule"]
+
+
+def test_uneven_stages_are_those_of_the_user():
+    asked = question(stages="1,3", pipeline="2", batch="4")
+    experiments, _ = configurations(asked, space(stages="1,3", pipeline="2"))
+    assert {one.stages.part_sizes for one in experiments} == {(1, 3)}
+    even = question(pipeline="2")
+    uneven_seconds, even_seconds = (
+        min(simulated_seconds(asked, configurations(asked, space(**more))[0]).values())
+        for asked, more in ((asked, {"stages": "1,3", "pipeline": "2"}), (even, {"pipeline": "2"}))
+    )
+    assert uneven_seconds > even_seconds
+
+
+# The answer
+
+
+@pytest.fixture(scope="module")
+def answer():
+    return ranking(question(search="all"), space(search="all"))
+
+
+def test_the_search_is_never_slower_than_the_defaults(answer):
+    default = ranking(question(), space())
+    assert default.without_search is None
+    assert answer.simulated[0].seconds <= answer.without_search.seconds
+    assert answer.without_search.seconds == pytest.approx(default.simulated[0].seconds)
+
+
+def test_the_answer_says_what_was_searched_and_what_was_not(answer):
+    assert not [entry for entry in answer.tried if entry.search]
+    fixed = {entry.option: entry.search for entry in ranking(question(order="x,y,z,data"), space()).tried}
+    assert {name for name, search in fixed.items() if not search} == {"grid", "micro-batch"}
+    assert fixed["order"] == "--order auto"
+    assert fixed["zero"] == "--search zero"
+    assert {entry.option for entry in answer.tried} == set(fixed)
+
+
+@pytest.mark.parametrize("more", [{}, {"pipeline": "2"}], ids=["free", "pipeline"])
+def test_the_printed_command_reproduces_the_time(capsys, answer, more):
+    best = (
+        ranking(question(search="all", **more), space(search="all", **more)).simulated[0]
+        if more
+        else answer.simulated[0]
+    )
+    command = shlex.split(command_of_fastest(flags(search="all", **more), ON, best))[1:]
+    again = json.loads(called(capsys, *command, "--json", "-").out)
+    assert again["seconds_per_iteration"] == pytest.approx(best.seconds, rel=1e-9)
+    assert sum(again["memory_bytes_by_kind"].values()) == best.memory_bytes
+
+
+def test_the_page_names_the_gain_and_the_flags_of_the_rest(capsys):
+    page = called(capsys, "rank", *WORDS, "--top", "1", "--search", "gathered,zero").out
+    assert "searched: grid all; order all; micro-batch all; zero 0, 1, 2, 3; gathered again, keep" in page
+    assert "not searched: pipeline 1, recompute selective, " in page
+    assert "(--search all, or NAME,…)" in page
+    assert "message-driven pipelines (--pipeline-schedule message-driven)" in page
+    assert "without --search " in page
+    assert " %: quadrille simulate" in page
+
+
+def test_message_driven_pipelines_are_tried_if_they_are_named():
+    more = {"pipeline": "2", "pipeline_schedule": "message-driven,1f1b", "micro_batch": "1", "collectives": "own"}
+    found = ranking(question(**more), space(**more))
+    assert {one.pipeline_schedule for one in found.analytical} == {"message-driven", "1f1b"}
+
+
+def test_where_only_the_search_fits_the_page_says_so(capsys):
+    least = min(entry.memory_bytes for entry in ranking(question(micro_batch="1"), space(micro_batch="1")).analytical)
+    small = ["--micro-batch", "1", "--top", "1", "--set", f"device.memory_bytes={least - 1}"]
+    plain = called(capsys, "rank", *WORDS, *small)
+    searched = called(capsys, "rank", *WORDS, "--search", "zero,recompute,pipeline", *small)
+    assert plain.status == 2 and "no grid fits" in plain.line
+    assert searched.status == 0 and "without --search nothing fits in memory" in searched.out
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"search": "zeros"}, "search 'zeros': accepted are zero, recompute, pipeline-schedule, gathered"),
+        ({"search": "zero,"}, "search ''"),
+        ({"search": "pipeline-schedule"}, "--search pipeline,pipeline-schedule is needed"),
+        ({"search": "zero", "form": "exact"}, "leave out --search, or --form"),
+        ({"zero": "1", "form": "exact"}, "leave out --zero, or --form"),
+        ({"pipeline_schedule": "gpipe"}, "--pipeline-schedule gpipe: is about a pipeline's stages"),
+        ({"pipeline_schedule": "gipe", "pipeline": "2"}, "pipeline-schedule 'gipe': accepted are gpipe, 1f1b"),
+        ({"pipeline_schedule": "zb-v", "pipeline": "2"}, "pipeline-schedule 'zb-v'"),
+        ({"pipeline_limit": "3", "pipeline": "2"}, "--pipeline-limit 3: is for --pipeline-schedule message-driven"),
+        (
+            {"pipeline_limit": "0", "pipeline": "2", "pipeline_schedule": "message-driven"},
+            "--pipeline-limit '0': a whole number from 1",
+        ),
+        (
+            {"interleave": "2", "pipeline": "2", "pipeline_schedule": "gpipe"},
+            "--interleave 2: several chunks are for --pipeline-schedule interleaved",
+        ),
+        ({"stages": "1,2", "pipeline": "2"}, "stages 1,2: 2 numbers from 1 that add up to 4 layers"),
+        ({"stages": "1,3"}, "--stages 1,3: is about a pipeline's stages"),
+        ({"gathered": "ahead"}, "gathered 'ahead': accepted are"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(more, said):
+    with pytest.raises(InputError) as refused:
+        ranking(question(**more), space(**more))
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
