@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from quadrille.experiments.predict.collectives_choice import ChosenCollective
     from quadrille.experiments.predict.order_choice import ChosenOrder
     from quadrille.experiments.workloads.experiment import Experiment
-    from quadrille.simulator.prediction import Prediction
     from quadrille.simulator.simulate import Limits, Shortcuts, Simulator
 
 
@@ -224,6 +224,7 @@ def predict_prepared(
     limits : limits of the wall time and the size of the simulation; None for the usual limits
     """
     from quadrille.experiments.predict.predicted_record import predicted_record
+    from quadrille.experiments.predict.prepared_prediction import predict_prepared
     from quadrille.simulator.simulate import LIMITS, Shortcuts
 
     with gc_paused():
@@ -236,8 +237,13 @@ def predict_prepared(
             prepared = replace(prepared, experiment=experiment)
         if announce:
             remark_all(choice.line() for choice in chosen)
-    prediction = _prediction(
-        prepared, granularity, shortcuts or Shortcuts(), limits or LIMITS, timeline_ranks, announce
+    prediction = predict_prepared(
+        prepared,
+        granularity,
+        shortcuts=shortcuts or Shortcuts(),
+        limits=limits or LIMITS,
+        timeline_ranks=timeline_ranks,
+        announce=partial(_announce, experiment=experiment) if announce else None,
     )
     with gc_paused():
         record = predicted_record(
@@ -252,49 +258,6 @@ def predict_prepared(
 
         record = with_collective_choices(record, chosen)
     return record, prediction.timeline
-
-
-def _prediction(
-    prepared: PreparedExperiment,
-    granularity: AskedGranularity,
-    shortcuts: "Shortcuts",
-    limits: "Limits",
-    timeline_ranks: Sequence[int],
-    announce: bool,
-) -> "Prediction":
-    """The prediction of a prepared experiment; pass by pass if that was asked for, or is the only quick way."""
-    from quadrille.simulator.simulate import Simulator
-
-    with gc_paused():
-        if granularity == "passes" or (granularity == "auto" and _passes_are_quicker(prepared, limits)):
-            from quadrille.experiments.predict.pass_prediction import predict_passes
-
-            return predict_passes(prepared, timeline_ranks=timeline_ranks, shortcuts=shortcuts, limits=limits)
-        experiment = prepared.experiment
-        simulation = Simulator(
-            prepared.simulated_schedule,
-            prepared.machine,
-            choices=experiment.execution.choices,
-            threads=prepared.threads,
-            placement=experiment.execution.placement,
-            shortcuts=shortcuts,
-            granularity=granularity,
-            rank_placement=prepared.placement,
-            limits=limits,
-            jitter=experiment.execution.jitter,
-        )
-        if announce:
-            _announce(simulation, experiment)
-    return simulation.run(timeline_ranks)
-
-
-def _passes_are_quicker(prepared: PreparedExperiment, limits: "Limits") -> bool:
-    """Whether only a walk through the passes of a pipeline predicts the experiment quickly."""
-    if prepared.schedule.grid.pipeline == 1:
-        return False
-    from quadrille.experiments.predict.pass_instances import passes_are_quicker
-
-    return passes_are_quicker(prepared, limits)
 
 
 def _announce(simulation: "Simulator", experiment: "Experiment") -> None:

@@ -114,22 +114,14 @@ class SimulatedOps:
 def simulated_ops(experiment: TrainingExperiment, machine: Machine, granularity: AskedGranularity) -> SimulatedOps:
     """The step, simulated with all its layers."""
     from quadrille.experiments.predict.prepared_experiment import prepare
-    from quadrille.simulator.simulate import simulate
+    from quadrille.experiments.predict.prepared_prediction import predict_prepared
 
     prepared = prepare(experiment, machine)
-    chosen_experiment, schedule = prepared.experiment, prepared.schedule
-    even, simulated_schedule = prepared.shards == "even", prepared.simulated_schedule
-    if chosen_experiment.execution.choices.auto:
-        chosen_experiment, _ = choose_collectives(chosen_experiment, simulated_schedule, machine, prepared.nodes)
-    simulation = simulate(
-        simulated_schedule,
-        machine,
-        choices=chosen_experiment.execution.choices,
-        threads=prepared.threads,
-        placement=chosen_experiment.execution.placement,
-        granularity=granularity,
-        jitter=chosen_experiment.execution.jitter,
-    )
+    schedule, even = prepared.schedule, prepared.shards == "even"
+    if prepared.experiment.execution.choices.auto:
+        chosen, _ = choose_collectives(prepared.experiment, prepared.simulated_schedule, machine, prepared.nodes)
+        prepared = replace(prepared, experiment=chosen)
+    simulation = predict_prepared(prepared, granularity)
     every = iteration_times(experiment, schedule, simulation.timeline.makespan, simulation.op_times().values())
     latency = {op.name: simulation.parts[op.name]["latency"] for op in every.ops if op.axis is not None}
     return SimulatedOps(schedule, every, latency, simulation.contention, simulation.bound is not None, even)

@@ -1,6 +1,7 @@
 """The prediction of a training step at one point of a sweep, on its own grid, with few simulated layers."""
 
 from quadrille.algorithms.errors import InputError, QuadrilleError
+from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.experiments.predict.training_step import TrainingStep, simulated_step
 from quadrille.experiments.sweep.sweep_points import Impossible, OneGrid, with_point_choices
@@ -12,8 +13,8 @@ from quadrille.experiments.workloads.training_figures import experiment_peak_byt
 from quadrille.topologies.machines.machine import Machine
 
 
-def predict_training_point(point: OneGrid | Impossible) -> SweepAnswer:
-    """The answer at a point that is a training step, extrapolated from a few simulated layers.
+def predict_training_point(point: OneGrid | Impossible, granularity: AskedGranularity = "auto") -> SweepAnswer:
+    """The answer at a point that is a training step.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> from quadrille.algorithms.training.gpt import gpt_from_shape
@@ -31,7 +32,7 @@ def predict_training_point(point: OneGrid | Impossible) -> SweepAnswer:
         if not isinstance(experiment, TrainingExperiment):
             raise InputError(f"a training step is asked for, not a {experiment.name} multiplication")
         with processor_time_limit(point.most_seconds):
-            step = simulated_step(experiment, machine)
+            step = simulated_step(experiment, machine, granularity=granularity)
         return sweep_answer(experiment, machine, step, experiment_peak_bytes(experiment))
     except QuadrilleError as error:
         return SweepAnswer(reason=str(error))

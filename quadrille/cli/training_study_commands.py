@@ -155,7 +155,11 @@ def better_network(context: click.Context, **values: Any) -> None:
 MESSAGE_DRIVEN_WORTH = flags_of(
     machine=(Annotated[str, flag("--machine", "NAME|FILE", "A machine; by default perlmutter.")], ""),
     gpt=(Gpt, ""),
-    stages=(Annotated[str, flag("--stages", "N", "Stages of the pipeline, with one GPU each.")], ""),
+    stages=(Annotated[str, flag("--stages", "N", "Stages of the pipeline.")], ""),
+    grid=(
+        Annotated[str, flag("--grid", "AXIS=N,…", "Axes of the GPUs of a stage, as data=16,x=8; by default one GPU.")],
+        "",
+    ),
     microbatches=(Annotated[str, flag("--microbatches", "N", "Microbatches of a step, with one sequence each.")], ""),
     interleave=(Annotated[str, flag("--interleave", "V", "Chunks of layers of an interleaved stage.")], ""),
     noise=(Annotated[str, flag("--noise", "PERCENT,…", "Sigmas of the noise of local work.")], ""),
@@ -166,7 +170,7 @@ MESSAGE_DRIVEN_WORTH = flags_of(
 @study.command("message-driven-worth")
 @with_flags(MESSAGE_DRIVEN_WORTH, by_default(STUDY_OPTIONS, most_seconds="240"))
 def message_driven_worth(context: click.Context, **values: Any) -> None:
-    """When is a message-driven pipeline faster than 1F1B, GPipe and interleaved stages?"""
+    """When is a message-driven pipeline faster than 1F1B, GPipe, interleaved stages and zero bubbles?"""
     from quadrille.studies.message_driven_worth import study as worth
 
     defaults = worth.QUICK if values["quick"] else worth.DrivenQuestion()

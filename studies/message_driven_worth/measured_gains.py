@@ -3,8 +3,8 @@
     quadrille lab run star:hosts=4 --rate 50mbit -n 4 -- calibrate --out star.toml       (as root)
     python -m quadrille.studies.message_driven_worth.measured_gains star.toml > measured_gains.csv (as root)
 
-Four hosts on a switch are the stages of a pipeline that trains a small GPT.  Each disturbance is a laboratory (a network
-of Linux network namespaces), in which training steps with all schedules alternate:
+Four hosts on a switch are the stages of a pipeline that trains a small GPT.  Each disturbance is a laboratory (a
+network of Linux network namespaces), in which training steps with all schedules alternate:
 
     none        equal links and equal stages
     slow cable  the cable of host 1 at a quarter of the rate

@@ -7,18 +7,21 @@ Each disturbance of a pipeline is simulated with each schedule:
     slow stage  the GPU of a middle stage at 80 % of its speed (`--slow`)
     slow link   the link from the GPU of a middle stage to its NIC at 4 % of its bandwidth (`--degrade`)
 
-The table has the means over the seeds of the noise.  All points are exact simulations with rings of
-single ranks.  The gain is the time of a step with 1F1B / the time with the schedule - 1.
+The table has the means over the seeds of the noise.  With one GPU a stage, all points are exact simulations with rings
+of single ranks.  With more, the pipeline is walked pass by pass (`--granularity passes`), without noise of single ops.
+The gain is the time of a step with 1F1B / the time with the schedule - 1.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from quadrille.algorithms.collectives.collective_choices import Choices
-from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.formats.record import AskedGranularity
+from quadrille.algorithms.schedule.grid import Grid, parse_grid
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.training.gpt import gpt_from_shape
 from quadrille.algorithms.training.model_files import find_shape
@@ -61,7 +64,8 @@ class DrivenQuestion:
     Parameters
     ----------
     machine, gpt : names of the machine and of the model
-    stages : number of pipeline stages, one GPU each
+    stages : number of pipeline stages
+    grid : axes of the GPUs of a stage and their lengths, such as "data=16,x=8"; empty for one GPU
     microbatches : number of microbatches of one sequence
     interleave : chunks of layers of a stage in the interleaved schedule
     noise : sigmas of the noise of local work in percent
@@ -71,10 +75,26 @@ class DrivenQuestion:
     machine: str = "perlmutter"
     gpt: str = "gpt3-13b"
     stages: int = 8
+    grid: str = ""
     microbatches: int = 32
     interleave: int = 5
     noise: tuple[int, ...] = (5, 10, 20)
     seeds: int = 1
+
+    @property
+    def gpus(self) -> Grid:
+        """The grid of all GPUs."""
+        return parse_grid(f"pipeline={self.stages}{',' if self.grid else ''}{self.grid}")
+
+    @property
+    def sequences(self) -> int:
+        """Number of sequences of a step: each coordinate of data and z has its own microbatches."""
+        return self.microbatches * self.gpus.data * self.gpus.z
+
+    @property
+    def sigmas(self) -> tuple[int, ...]:
+        """The noise that is simulated: none where the pipeline is walked pass by pass."""
+        return () if self.grid else self.noise
 
 
 QUICK = DrivenQuestion(gpt="gpt3-1.3b", microbatches=8, interleave=3, noise=(20,))
@@ -99,13 +119,14 @@ def message_driven_worth(question: DrivenQuestion, asking: StudyOptions) -> Find
     """
     asking.check()
     points = list(points_of(question, asking))
-    answers = answer_study_points(points, predict_training_point, asking)
+    granularity: AskedGranularity = "passes" if question.grid else "auto"
+    answers = answer_study_points(points, partial(predict_training_point, granularity=granularity), asking)
     results = [(point, answer) for (point, _), answer in zip(points, answers, strict=True)]
     flags = {
         "machine": question.machine,
         "gpt": question.gpt,
-        "grid": f"pipeline={question.stages}",
-        "batch": str(question.microbatches),
+        "grid": str(question.gpus),
+        "batch": str(question.sequences),
         "micro_batch": "1",
         "collectives": "own",
     }
@@ -114,12 +135,12 @@ def message_driven_worth(question: DrivenQuestion, asking: StudyOptions) -> Find
 
 def points_of(question: DrivenQuestion, asking: StudyOptions) -> Iterator[tuple[dict[str, str], OneGrid]]:
     """The points: every disturbance with every schedule, and noise with every seed."""
-    base = find_machine(question.machine, gpus=question.stages)
-    middle = question.stages // 2 - 1
+    base = find_machine(question.machine, gpus=question.gpus.size)
+    middle = question.gpus.rank_at({"pipeline": question.stages // 2 - 1})
     slow, narrow = f"gpu:{middle}={STAGE_SPEED}", f"gpu:{middle}-nic:{middle}={LINK_SHARE}"
     cases = [
         (NONE, base, None),
-        *((f"noise {sigma} %", base, sigma) for sigma in question.noise),
+        *((f"noise {sigma} %", base, sigma) for sigma in question.sigmas),
         (SLOW_STAGE, with_faults(base, slow=[slow]), None),
         (SLOW_LINK, with_faults(base, degrade=[narrow]), None),
     ]
@@ -137,13 +158,13 @@ def step_of(question: DrivenQuestion, schedule: PipelineSchedule) -> TrainingExp
     """The training step with a schedule."""
     shape = find_shape(question.gpt)
     problem = replace(
-        gpt_from_shape(shape, question.microbatches, dtype="bfloat16"),
+        gpt_from_shape(shape, question.sequences, dtype="bfloat16"),
         micro_batch=1,
         pipeline_schedule=schedule,
         interleave=question.interleave if schedule == "interleaved" else 1,
     )
     execution = ExecutionOptions(choices=Choices())
-    return TrainingExperiment(problem, Grid(pipeline=question.stages), execution=execution, shape=shape)
+    return TrainingExperiment(problem, question.gpus, execution=execution, shape=shape)
 
 
 @dataclass(frozen=True, slots=True)

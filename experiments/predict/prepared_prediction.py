@@ -1,0 +1,62 @@
+"""The prediction of a prepared experiment: a simulation of its schedule, or a walk through the passes of a pipeline."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from quadrille.algorithms.formats.record import AskedGranularity
+from quadrille.experiments.predict.prepared_experiment import PreparedExperiment
+from quadrille.simulator.gc_paused import gc_paused
+from quadrille.simulator.simulate import ALL_SHORTCUTS, LIMITS, Limits, Shortcuts, Simulator
+
+if TYPE_CHECKING:
+    from quadrille.simulator.prediction import Prediction
+
+
+def predict_prepared(
+    prepared: PreparedExperiment,
+    granularity: AskedGranularity = "auto",
+    *,
+    shortcuts: Shortcuts = ALL_SHORTCUTS,
+    limits: Limits = LIMITS,
+    timeline_ranks: Sequence[int] = (),
+    announce: Callable[[Simulator], None] | None = None,
+) -> "Prediction":
+    """The prediction of a prepared experiment; pass by pass if that was asked for, or is the only quick way.
+
+    Parameters
+    ----------
+    granularity : as `--granularity` takes it
+    shortcuts, limits : shortcuts and limits of the simulation
+    timeline_ranks : ranks that the timeline must have
+    announce : function that gets the simulation before it runs
+    """
+    with gc_paused():
+        if granularity == "passes" or (granularity == "auto" and _passes_are_quicker(prepared, limits)):
+            from quadrille.experiments.predict.pass_prediction import predict_passes
+
+            return predict_passes(prepared, timeline_ranks=timeline_ranks, shortcuts=shortcuts, limits=limits)
+        experiment = prepared.experiment
+        simulation = Simulator(
+            prepared.simulated_schedule,
+            prepared.machine,
+            choices=experiment.execution.choices,
+            threads=prepared.threads,
+            placement=experiment.execution.placement,
+            shortcuts=shortcuts,
+            granularity=granularity,
+            rank_placement=prepared.placement,
+            limits=limits,
+            jitter=experiment.execution.jitter,
+        )
+        if announce is not None:
+            announce(simulation)
+    return simulation.run(timeline_ranks)
+
+
+def _passes_are_quicker(prepared: PreparedExperiment, limits: Limits) -> bool:
+    """Whether only a walk through the passes of a pipeline predicts the experiment quickly."""
+    if prepared.schedule.grid.pipeline == 1:
+        return False
+    from quadrille.experiments.predict.pass_instances import passes_are_quicker
+
+    return passes_are_quicker(prepared, limits)
