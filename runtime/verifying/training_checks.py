@@ -119,7 +119,7 @@ def serial_reference(
     """
     whole = {
         name: np.asarray(source.stored(name, _whole_block(schedule, tensor)), np.float64)
-        for name, tensor in copies_of(schedule, schedule.state).items()
+        for name, tensor in sorted(copies_of(schedule, schedule.state).items())
     }
     moments = {layout for name in whole for layout in moment_names(name)}
     masks = _masks(schedule, source, whole)
