@@ -93,7 +93,7 @@ class _Ahead:
                 program, lead, rest = self._loop(entry, lead, rest)
                 seen += reversed(program)
             else:
-                blocked = [gather for gather in lead + rest if self._must_stay_after(gather, entry)]
+                blocked = self._blocked(lead + rest, entry)
                 lead, rest = _without(lead, blocked), _without(rest, blocked)
                 seen += [*reversed(blocked), entry]
                 if position in takes:
@@ -141,6 +141,14 @@ class _Ahead:
                 open_ -= {*reads(entry)}
                 takes.add(position)
         return takes
+
+    def _blocked(self, gathers: Program, entry: Op | Repeat) -> list[Op | Repeat]:
+        """Returns the gathers that must stay after an entry, or after a gather that must."""
+        blocked: list[Op | Repeat] = []
+        for gather in gathers:
+            if any(self._must_stay_after(gather, earlier) for earlier in (entry, *blocked)):
+                blocked.append(gather)
+        return blocked
 
     def _must_stay_after(self, gather: Op | Repeat, entry: Op | Repeat) -> bool:
         """Whether a gather must stay after an entry, which writes its source or uses the buffer that it fills."""
