@@ -15,7 +15,7 @@ from quadrille.algorithms.schedule.program import ops
 from quadrille.algorithms.training.architecture import LLAMA, Architecture
 from quadrille.algorithms.training.flops import step_flops
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
-from quadrille.algorithms.training.memory import KINDS, largest_memory, memory_bytes_by_kind
+from quadrille.algorithms.training.memory import KINDS, OFFLOAD_KINDS, largest_memory, memory_bytes_by_kind
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.experiments.predict.predict import predict_record_and_timeline
