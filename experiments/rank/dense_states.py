@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
@@ -11,8 +11,16 @@ from quadrille.algorithms.schedule.grid import AXES
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.rank.rank_question import RankQuestion
 
-if TYPE_CHECKING:
-    from quadrille.experiments.rank.ranking import SimulatedEntry
+
+class FastestEntry(Protocol):
+    """The fastest simulated entry of a ranking."""
+
+    @property
+    def grid(self) -> dict[str, int]: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def memory_bytes(self) -> int: ...
 
 
 class DenseStates(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,13 +48,13 @@ def with_dense_states(question: RankQuestion) -> RankQuestion:
     return replace(question, training=replace(training, problem=replace(question.problem, sparse_states=False)))
 
 
-def compared(fastest: "SimulatedEntry", dense: "SimulatedEntry") -> DenseStates:
+def compared(fastest: FastestEntry, dense: FastestEntry) -> DenseStates:
     """The gain of the fastest entry with compressed states over the fastest with dense states."""
     gain = 1 - fastest.seconds / dense.seconds
     return DenseStates(grid=dense.grid, seconds=dense.seconds, memory_bytes=dense.memory_bytes, gain=gain)
 
 
-def dense_states_lines(fastest: "SimulatedEntry", dense: DenseStates) -> Iterator[str]:
+def dense_states_lines(fastest: FastestEntry, dense: DenseStates) -> Iterator[str]:
     """The line about the gain of compressed states."""
     if dense.seconds is None or dense.memory_bytes is None or dense.gain is None:
         yield f"with dense states (without --sparse-states) nothing fits: {dense.reason}"
