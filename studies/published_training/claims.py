@@ -166,11 +166,12 @@ def _variants(
     """The share of peak of each variant of a training by name [%].
 
     It is by NCCL's model if there are more than `MOST_EXACT` GPUs, where an exact step takes minutes, or if no step is
-    exact: then only the upper bound would contain the slowdown of computation beside communication.
+    exact.  The slowdown of computation beside communication is then left out, which that model has in its upper bound
+    only.
     """
     if exact and training.gpus <= MOST_EXACT:
         return {name: changed.share_of_peak(step_time(changed, own).seconds) for name, changed, own in variants}
-    return {f"{NCCL}, {name}": share_by_nccl(changed, own) for name, changed, own in variants}
+    return {f"{NCCL}, {name}": share_by_nccl(changed, own) for name, changed, own in variants if name != SLOWER}
 
 
 def ahead_of_megatron() -> ClaimPrediction:
