@@ -21,8 +21,8 @@ from quadrille.algorithms.analysis.traffic import traffic
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import AskedGranularity, Granularity
-from quadrille.algorithms.schedule.ops import Communication
-from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.schedule.ops import Communication, is_host_op
+from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.simulator.bounds.bounds_support import unsupported_reason
@@ -40,7 +40,6 @@ from quadrille.simulator.loops.skipped_iterations import (
 from quadrille.simulator.machine.default_collectives import machine_choices
 from quadrille.simulator.machine.placement import RankPlacement, place_ranks
 from quadrille.simulator.prediction import Extent, Prediction, TimeBreakdowns, mean_parts, sums_by_op
-from quadrille.simulator.ranks.host_links import check_host_link
 from quadrille.simulator.ranks.lane_simulation import OP_WALL_SECONDS, LaneSimulation, SimulationInputs
 from quadrille.simulator.ranks.simulated_ranks import SimulatedRanks, choose_ranks
 from quadrille.simulator.ranks.time_breakdown import OpInstance
@@ -186,7 +185,10 @@ class Simulator:
         self._schedule, self._machine, self._threads = schedule, machine, threads
         self._choices = machine_choices(choices, machine)
         self._placement = rank_placement or place_ranks(machine, schedule.grid.size, placement, schedule.grid)
-        check_host_link(schedule, self._placement, self._choices)
+        if any(map(is_host_op, all_ops(schedule))):
+            from quadrille.simulator.ranks.host_links import check_host_link
+
+            check_host_link(schedule, self._placement, self._choices)
         self._shortcuts, self._requested = shortcuts, granularity
         if jitter is not None:
             self._placement = self._placement.at_the_pace_of_the_slowest(jitter.gpus_of(machine))

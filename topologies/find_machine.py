@@ -141,6 +141,8 @@ def path_of(named: NamedMachine, quantity: Quantity) -> str | None:
     """
     name = quantity.quantity
     name = RENAMED_ARGUMENTS.get(name, name)
+    if name.startswith("host_link."):
+        return name
     if name.partition(".")[0] in Device.__struct_fields__:
         return f"device.{name}"
     if name in named.arguments() or name in named.optional_arguments():

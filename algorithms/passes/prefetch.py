@@ -12,7 +12,8 @@ iteration is peeled:
                                  use W
 
 Only layer loops are rotated, not step or microbatch loops; the first gather of other loops starts at the head of the
-loop.  A gather never moves above an op that writes its source or uses the buffer that it fills.
+loop.  A gather never moves above an op that writes its source or uses the buffer that it fills, nor out of a pass of a
+message-driven pipeline, because another pass may come before.
 
 Panel loops are rotated likewise, with two copies of each window:
 
@@ -39,7 +40,7 @@ from quadrille.algorithms.passes.rewriting import is_layer_loop, sum_of
 from quadrille.algorithms.schedule.expressions import Affine, IntExpression, PanelCount, variables
 from quadrille.algorithms.schedule.ops import AllGather, Broadcast, Communication, Op, Reduce, reads, writes
 from quadrille.algorithms.schedule.parts import Panel
-from quadrille.algorithms.schedule.program import Program, Repeat, ops
+from quadrille.algorithms.schedule.program import DrivenPasses, Pass, Program, Repeat, ops
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Tensor
 
@@ -93,7 +94,7 @@ class _Ahead:
                 program, lead, rest = self._loop(entry, lead, rest)
                 seen += reversed(program)
             else:
-                blocked = [gather for gather in lead + rest if self._must_stay_after(gather, entry)]
+                blocked = self._blocked(lead + rest, entry)
                 lead, rest = _without(lead, blocked), _without(rest, blocked)
                 seen += [*reversed(blocked), entry]
                 if position in takes:
@@ -103,6 +104,9 @@ class _Ahead:
 
     def _loop(self, entry: Repeat, lead: Program, rest: Program) -> tuple[Program, Program, Program]:
         """Returns a rewritten loop with gathers, and the lead and rest to start before it."""
+        if self._keeps_gathers(entry):
+            moved = self.move(entry.body, ())
+            return (replace(entry, body=moved.lead + moved.program), *lead, *rest), (), ()
         entering = tuple(gather for gather in lead + rest if entry.loop not in self._loops_of(gather))
         after_loop = _without(lead + rest, entering)
         once = entry.count == 1
@@ -126,6 +130,10 @@ class _Ahead:
         moved = self.move(entry.body, ())
         return (replace(entry, body=moved.lead + moved.program), *lead, *rest), (), ()
 
+    def _keeps_gathers(self, entry: Repeat) -> bool:
+        """Whether gathers stay inside: which pass is next is unknown while messages order passes."""
+        return isinstance(entry, DrivenPasses) or (isinstance(entry, Pass) and self._schedule.driven)
+
     def _marked(self, entry: Op | Repeat) -> bool:
         long = isinstance(entry, AllGather) and not is_single_rank(self._schedule, entry.axis)
         return long and isinstance(entry, AllGather) and entry.overlap == "oag"
@@ -141,6 +149,14 @@ class _Ahead:
                 open_ -= {*reads(entry)}
                 takes.add(position)
         return takes
+
+    def _blocked(self, gathers: Program, entry: Op | Repeat) -> list[Op | Repeat]:
+        """Returns the gathers that must stay after an entry, or after a gather that must."""
+        blocked: list[Op | Repeat] = []
+        for gather in gathers:
+            if any(self._must_stay_after(gather, earlier) for earlier in (entry, *blocked)):
+                blocked.append(gather)
+        return blocked
 
     def _must_stay_after(self, gather: Op | Repeat, entry: Op | Repeat) -> bool:
         """Whether a gather must stay after an entry, which writes its source or uses the buffer that it fills."""

@@ -28,6 +28,7 @@ Calls = Literal["regular", "vector"]
 VECTOR_CALL_KINDS: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter")
 TO_HOST, TO_DEVICE, HOST = "to-host", "to-device", "host"
 """Lanes of host copies, and of work on the cores of the host."""
+HOST_LANES = (TO_DEVICE, TO_HOST, HOST)
 ROOTED: tuple[CollectiveKind, ...] = ("broadcast", "reduce")
 Kind = Literal["gemm", "pointwise", "kernel", "host_copy", "host_kernel", "send", "receive", "shift"] | CollectiveKind
 

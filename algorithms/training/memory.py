@@ -83,15 +83,16 @@ def _names(schedule: Schedule, mixed: bool) -> dict[str, Kind]:
     }
     kinds: dict[str, Kind] = {}
     for name in parameter_names(schedule):
-        used_weight = f"{name} held"
-        shards = used_weight in gathered_as_used
+        used_weight, compressed = f"{name} held", f"{name} gathered"
+        shards = bool(gathered_as_used & {used_weight, compressed})
         of_its_own = used_weight in schedule.tensors and (mixed or not shards)
         kinds[name] = "optimizer" if of_its_own else "parameters"
         kinds[used_weight] = "gathered weights" if shards else "parameters"
         kinds[f"{name} cast"] = "parameters" if shards else "buffers"
         kinds |= dict.fromkeys((*moment_names(name), index_name(name)), "optimizer")
         kinds |= dict.fromkeys((f"d{name}", f"d{name} held"), "gradients")
-        kinds |= dict.fromkeys((f"{name} whole", f"{name} whole kept"), "gathered weights")
+        gathered = (f"{name} whole", f"{name} whole kept", compressed, f"{compressed} kept")
+        kinds |= dict.fromkeys(gathered, "gathered weights")
     return kinds
 
 

@@ -162,6 +162,7 @@ MESSAGE_DRIVEN_WORTH = flags_of(
     ),
     microbatches=(Annotated[str, flag("--microbatches", "N", "Microbatches of a step, with one sequence each.")], ""),
     interleave=(Annotated[str, flag("--interleave", "V", "Chunks of layers of an interleaved stage.")], ""),
+    link_percent=(Annotated[str, flag("--link-percent", "N", "Bandwidth that the slow link keeps.")], ""),
     noise=(Annotated[str, flag("--noise", "PERCENT,…", "Sigmas of the noise of local work.")], ""),
     seeds=(Annotated[str, flag("--seeds", "N", "Seeds of each noise.")], ""),
 )

@@ -18,4 +18,4 @@ def narrowed(xp: Any, array: Array, dtype: Any) -> Array:
         bits = array.view(xp.uint32)
         nearest = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(xp.uint16)
         return xp.where(xp.isnan(array), xp.uint16(0x7FC0), nearest)  # a GPU's own, 0x7FFFFFFF, would become -0
-    return array.astype(dtype)
+    return array.astype(dtype, copy=False)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES, Function
 from quadrille.algorithms.schedule.tensors import DType
@@ -34,8 +35,14 @@ MEASURED: tuple[Function, ...] = (
     "square_sum",
     "clip",
     "adam",
+    "compress",
+    "compress_add",
+    "expand",
+    "mask",
 )
 COLUMNS = 1024
+KEPT = 10
+"""Elements for each kept element of a compressed vector, a sparsity of 0.9."""
 SCALARS = {"weight": 1.0, "limit": 1.0, "rate": 1e-3, "epsilon": 1e-8, "decay": 0.1, "beta1": 0.9, "beta2": 0.95}
 
 
@@ -50,10 +57,18 @@ def arguments(function: Function, dtype: DType, elements: int) -> KernelArgument
     lengths = {"m": rows, "n": columns, "2n": 2 * columns, "1": 1, "2": 2}
 
     def arrays(words: Sequence[str]) -> tuple[Any, ...]:
-        shapes = [(rows * columns,) if word == "=" else tuple(lengths[part] for part in word.split()) for word in words]
+        flat = {"=": (rows * columns,), "kept": (max(1, rows * columns // KEPT),)}
+        shapes = [flat.get(word) or tuple(lengths[part] for part in word.split()) for word in words]
         return tuple(np.full(shape, 0.5, dtype) for shape in shapes)
 
     scalars = SCALARS | {"columns": float(columns)}
-    return KernelArguments(
-        np, arrays(signature.into), arrays(signature.updates), arrays(signature.sources), (), scalars, 0
-    )
+    sources = arrays(signature.sources)
+    if "kept" in signature.sources:
+        sources = (_index(sources[0].size, rows * columns), *sources[1:])
+    return KernelArguments(np, arrays(signature.into), arrays(signature.updates), sources, (), scalars, 0)
+
+
+def _index(kept: int, elements: int) -> NDArray[np.int32]:
+    """Positions of kept elements, spread at random."""
+    positions = np.random.default_rng(0).permutation(elements)[:kept]
+    return np.sort(positions).astype(np.int32)

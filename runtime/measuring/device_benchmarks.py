@@ -199,10 +199,7 @@ class DeviceBench:
         """The time of a layer function on a matrix of about `elements` elements; sums are float32."""
         signature, tensors = SIGNATURES[function], arguments(function, "float32", elements)
         into, updates, sources = (
-            tuple(
-                self._random(tensor.shape, _tensor_dtype(dtype, word))
-                for tensor, word in zip(arrays, words, strict=True)
-            )
+            tuple(self._filled(tensor, _tensor_dtype(dtype, word)) for tensor, word in zip(arrays, words, strict=True))
             for arrays, words in (
                 (tensors.into, signature.into),
                 (tensors.updates, signature.updates),
@@ -211,6 +208,14 @@ class DeviceBench:
         )
         copies = KernelArguments(self._library.module, into, updates, sources, (), tensors.scalars, 0)
         return self._kernel(function, dtype, copies)
+
+    def _filled(self, tensor: Array, dtype: DType) -> Array:
+        """A device array like a host array: an index with its positions, other arrays with random numbers."""
+        if tensor.dtype != np.int32:
+            return self._random(tensor.shape, dtype)
+        index = self._library.empty(tensor.size, "int32")
+        self._library.put(index, tensor)
+        return index
 
     def softmax(self, dtype: DType, rows: int, columns: int) -> tuple[KernelRow, ...]:
         """The times of a vocabulary softmax: row maxima, sums of exponentials, cross-entropy gradient."""

@@ -365,7 +365,7 @@ class BoundsWalk:
         assert not extrapolated, "a host link has one rate"
         moving = np.broadcast_to(moving, len(group.ranks))
         latency = link.latency_seconds if isinstance(op, HostCopy) else 0.0
-        typical = moving * self._cost_model.ranks_on_host[lane(op)]
+        typical = moving * self._cost_model.ranks_on_host(link, lane(op))
         time_parts = OpTimeParts.of(len(group.ranks))
         time_parts.latency, time_parts.bandwidth = time_parts.latency + latency, moving
         time_parts.contention = typical - moving

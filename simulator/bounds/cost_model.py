@@ -19,9 +19,8 @@ from quadrille.simulator.bounds.concurrency import Concurrency
 from quadrille.simulator.machine.compute_model import ComputeModel, Estimate
 from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.simulator.machine.seconds_by_size import TransferSeconds, TransferTable
-from quadrille.simulator.ranks.host_links import HOST_LANES, ranks_that_share
 from quadrille.simulator.ranks.local_work import estimate_op
-from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.machines.machine import HostLink, Machine
 from quadrille.topologies.network import Floats
 
 
@@ -118,10 +117,6 @@ class CostModel:
         self.channels, self.local = channels, local
         self._table = TransferTable(machine, placement)
         self._neighbours = placement.columns()["ranks that share its place"].astype(np.int64)
-        link = machine.host_link
-        self.ranks_on_host = (
-            {} if link is None else {name: ranks_that_share(link, name, placement) for name in HOST_LANES}
-        )
         self._models, self._model_of = _models(machine, placement, dtype, threads)
         self._memory: dict[tuple[str, float, int], Estimate] = {}
 
@@ -131,6 +126,12 @@ class CostModel:
         """Seconds of an op of the compute lane by one compute model, with the cores to itself."""
         seconds, extrapolated, _ = estimate_op(self._models[model], op, sizes, self._machine.device.overhead_seconds)
         return Estimate(seconds, extrapolated)
+
+    def ranks_on_host(self, link: HostLink, lane_name: str) -> int:
+        """Ranks that share a host link, or the memory of a host for lane `host`, at most."""
+        from quadrille.simulator.ranks.host_links import ranks_that_share
+
+        return ranks_that_share(link, lane_name, self._placement)
 
     def models(self, ranks: Ints) -> Ints:
         """The index of the compute model of each of these ranks."""

@@ -13,20 +13,12 @@ from quadrille.algorithms.analysis.op_plans import LocalSizes
 from quadrille.algorithms.analysis.storage import storages
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.ops import HOST, TO_DEVICE, TO_HOST, Compute, HostCopy, Op, is_host_op, lane
+from quadrille.algorithms.schedule.ops import HOST, Compute, HostCopy, lane
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
-from quadrille.algorithms.timelines.spans import COMPUTE
 from quadrille.algorithms.units import format_bytes
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.placement import RankPlacement
-from quadrille.topologies.machines.machine import HostLink, Machine
-
-HOST_LANES = (TO_DEVICE, TO_HOST, HOST)
-
-
-def simulated_lane(op: Op, machine: Machine) -> str:
-    """The lane of an op on a machine: host ops of a machine without host links are local work."""
-    return COMPUTE if is_host_op(op) and machine.host_link is None else lane(op)
+from quadrille.topologies.machines.machine import HostLink
 
 
 def check_host_link(schedule: Schedule, placement: RankPlacement, choices: Choices) -> None:

@@ -18,7 +18,7 @@ from quadrille.algorithms.analysis.dependencies import Dependencies, Undecided
 from quadrille.algorithms.analysis.op_plans import OpPlans
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import Deadlock
-from quadrille.algorithms.schedule.ops import Communication, Op, is_host_op
+from quadrille.algorithms.schedule.ops import HOST_LANES, Communication, Op, is_host_op, lane
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import DrivenPasses, PassKind
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
@@ -27,7 +27,6 @@ from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.loops.period_detector import PeriodDetector
 from quadrille.simulator.loops.skipped_iterations import Iteration
 from quadrille.simulator.machine.library_collectives import LibraryTimes
-from quadrille.simulator.ranks.host_links import HOST_LANES, simulated_lane
 from quadrille.simulator.ranks.local_work import LocalWork
 from quadrille.simulator.ranks.op_programs import BlockedRank, OpPrograms
 from quadrille.simulator.ranks.simulated_ranks import SimulatedRanks
@@ -290,6 +289,11 @@ class LaneSimulation:
                 stream = self._streams[rank, name]
                 blocked.append(self._programs.blocked_rank(rank, task.op, task.coordinates, task.index, stream))
         return [rank for rank in blocked if rank is not None]
+
+
+def simulated_lane(op: Op, machine: Machine) -> str:
+    """The lane of an op on a machine: host ops of a machine without host links are local work."""
+    return COMPUTE if machine.host_link is None and is_host_op(op) else lane(op)
 
 
 def _end_of(task: LaneTask) -> float | None:

@@ -9,7 +9,6 @@ from quadrille.algorithms.schedule.ops import Compute, Gemm, Kernel, Pointwise, 
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.simulator.machine.compute_model import ComputeModel, Estimate, touched
-from quadrille.simulator.ranks.host_links import host_seconds
 from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.topologies.machines.machine import Machine
 
@@ -121,6 +120,8 @@ def estimate_op(
     overhead_seconds : overhead of an op that is not a product [s]
     """
     if is_host_op(op) and model.host_link is not None:
+        from quadrille.simulator.ranks.host_links import host_seconds
+
         return host_seconds(op, sizes, model.host_link), False, 0.0
     if isinstance(op, Gemm):
         assert sizes.product is not None

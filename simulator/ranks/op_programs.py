@@ -20,7 +20,6 @@ from quadrille.algorithms.timelines.spans import COMPUTE
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.engine.engine_builder import ProgramStage
 from quadrille.simulator.machine.library_collectives import IDENTIFIED, LibraryTime, LibraryTimes
-from quadrille.simulator.ranks.host_links import HostLinks
 from quadrille.simulator.ranks.local_work import NO_NOISE, HostWork, LocalWork, NoiseFactors
 from quadrille.simulator.ranks.messages import RankMessages, TaggedStage
 from quadrille.simulator.ranks.resource_demands import ResourceDemands
@@ -28,6 +27,7 @@ from quadrille.simulator.ranks.simulated_ranks import SimulatedRanks
 from quadrille.topologies.machines.machine import Machine
 
 if TYPE_CHECKING:
+    from quadrille.simulator.ranks.host_links import HostLinks
     from quadrille.simulator.ranks.jitter import Jitter
     from quadrille.simulator.ranks.oversubscribed_cores import OversubscribedCores
 
@@ -100,7 +100,6 @@ class OpPrograms:
         self._op_plans, self._local, self._engine = op_plans, local, engine
         self._messages = RankMessages(machine, demands, engine)
         self._choices, self._library, self._cores, self._jitter = choices, library, cores, jitter
-        self._host_links = HostLinks(machine.host_link, ranks.placement, engine, folded=ranks.classes is not None)
         self.labels: dict[str, str] = {}
         self.wakeup_delay = machine.emulated.wakeup_delay_seconds
         self._comm_programs: dict[tuple[int, int, Kind, bool, int | None], CommProgram] = {}
@@ -128,6 +127,13 @@ class OpPrograms:
             flow = self._host_links.flow(rank, op, self._op_plans.local(op, coordinates))
             self._compute_programs[key] = self._program([ProgramStage(local=flow)])
         return self._compute_programs[key]
+
+    @cached_property
+    def _host_links(self) -> "HostLinks":
+        from quadrille.simulator.ranks.host_links import HostLinks
+
+        folded = self._ranks.classes is not None
+        return HostLinks(self._machine.host_link, self._ranks.placement, self._engine, folded=folded)
 
     def communication(self, rank: int, op: CommunicationOp, coordinates: Coordinates, index: int) -> CommProgram:
         """Programs of a communication op; `index` counts the instances of the op on the rank."""

@@ -5,7 +5,7 @@ Each disturbance of a pipeline is simulated with each schedule:
     none        every GPU and link as the machine file says
     noise       lognormal noise of local work, sigma 0.05, 0.1 and 0.2 (`--jitter compute=0.05`)
     slow stage  the GPU of a middle stage at 80 % of its speed (`--slow`)
-    slow link   the link from the GPU of a middle stage to its NIC at 4 % of its bandwidth (`--degrade`)
+    slow link   the link from the GPU of a middle stage to its NIC at a few percent of its bandwidth (`--degrade`)
 
 The table has the means over the seeds of the noise.  With one GPU a stage, all points are exact simulations with rings
 of single ranks.  With more, the pipeline is walked pass by pass (`--granularity passes`), without noise of single ops.
@@ -53,7 +53,7 @@ DRIVEN: PipelineSchedule = "message-driven"
 SCHEDULES: tuple[PipelineSchedule, ...] = (BASELINE, "gpipe", "interleaved", "zb-h1", DRIVEN)
 COLOURS = {"gpipe": "#e69f00", "interleaved": "#0072b2", "zb-h1": "#009e73", DRIVEN: "#d55e00"}
 NONE, SLOW_STAGE, SLOW_LINK = "none", "slow stage", "slow link"
-STAGE_SPEED, LINK_SHARE = 0.8, 0.04
+STAGE_SPEED = 0.8
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -68,6 +68,7 @@ class DrivenQuestion:
     grid : axes of the GPUs of a stage and their lengths, such as "data=16,x=8"; empty for one GPU
     microbatches : number of microbatches of one sequence
     interleave : chunks of layers of a stage in the interleaved schedule
+    link_percent : bandwidth that the slow link keeps [%]
     noise : sigmas of the noise of local work in percent
     seeds : number of seeds of each noise
     """
@@ -78,6 +79,7 @@ class DrivenQuestion:
     grid: str = ""
     microbatches: int = 32
     interleave: int = 5
+    link_percent: int = 4
     noise: tuple[int, ...] = (5, 10, 20)
     seeds: int = 1
 
@@ -137,7 +139,7 @@ def points_of(question: DrivenQuestion, asking: StudyOptions) -> Iterator[tuple[
     """The points: every disturbance with every schedule, and noise with every seed."""
     base = find_machine(question.machine, gpus=question.gpus.size)
     middle = question.gpus.rank_at({"pipeline": question.stages // 2 - 1})
-    slow, narrow = f"gpu:{middle}={STAGE_SPEED}", f"gpu:{middle}-nic:{middle}={LINK_SHARE}"
+    slow, narrow = f"gpu:{middle}={STAGE_SPEED}", f"gpu:{middle}-nic:{middle}={question.link_percent / 100}"
     cases = [
         (NONE, base, None),
         *((f"noise {sigma} %", base, sigma) for sigma in question.sigmas),

@@ -107,7 +107,8 @@ SLOWER = "local work that takes 1.19 times as long beside communication"
 FREE_SUMS = "sums over data that cost nothing"
 BY_PASSES = "unfused attention"
 NCCL = "collectives by NCCL's model"
-NCCL_DIFFERING = "NCCL's model, and GPUs that differ in speed"
+MOST_EXACT = 8192
+"""Largest number of GPUs of which variants are simulated exactly."""
 MEASURED = "the network between nodes at what AxoNN's authors measured"
 QUARTER = "topology.bandwidth_bytes_per_second=x0.25"
 
@@ -144,22 +145,33 @@ def share_of_peak(training: ClaimedTraining, others: tuple[tuple[str, ClaimedTra
     Parameters
     ----------
     training : training that the claim is about
-    others : variants of the training with their names; they count only if the step is exact, because otherwise only
-        the upper bound contains the slowdown of computation that overlaps with communication
+    others : variants of the training with their names; they are exact if the step is, and if it has few GPUs
     """
     grid = paper_grid(training)
     step = step_time(training, grid)
+    what_if = {FREE_SUMS: training.share_of_peak(step.seconds - step.sums), NCCL: share_by_nccl(training, grid)}
+    what_if[f"{NCCL}, GPUs that differ in speed"] = share_by_nccl(training, grid, DIFFERING)
     deeper = replace(grid, z=2 * grid.z, data=grid.data // 2)
-    what_if = {FREE_SUMS: training.share_of_peak(step.seconds - step.sums)}
-    what_if[f"grid {deeper}"] = training.share_of_peak(step_time(training, deeper).seconds)
-    if step.exact:
-        what_if |= {name: changed.share_of_peak(step_time(changed, grid).seconds) for name, changed in others}
-    what_if[NCCL] = share_by_nccl(training, grid)
-    what_if[NCCL_DIFFERING] = share_by_nccl(training, grid, DIFFERING)
+    what_if |= _variants(training, ((f"grid {deeper}", training, deeper),), exact=step.exact)
+    what_if |= _variants(training, tuple((name, changed, grid) for name, changed in others), exact=step.exact)
     low, high = (None if step.exact else training.share_of_peak(seconds) for seconds in (step.high, step.low))
     return ClaimPrediction(
         training.share_of_peak(step.seconds), f"grid {grid}", what_if, low, high, (RULE, *AXONN_SETUP)
     )
+
+
+def _variants(
+    training: ClaimedTraining, variants: tuple[tuple[str, ClaimedTraining, Grid], ...], *, exact: bool
+) -> dict[str, float]:
+    """The share of peak of each variant of a training by name [%].
+
+    It is by NCCL's model if there are more than `MOST_EXACT` GPUs, where an exact step takes minutes, or if no step is
+    exact.  The slowdown of computation beside communication is then left out, which that model has in its upper bound
+    only.
+    """
+    if exact and training.gpus <= MOST_EXACT:
+        return {name: changed.share_of_peak(step_time(changed, own).seconds) for name, changed, own in variants}
+    return {f"{NCCL}, {name}": share_by_nccl(changed, own) for name, changed, own in variants if name != SLOWER}
 
 
 def ahead_of_megatron() -> ClaimPrediction:

@@ -12,8 +12,7 @@ import msgspec
 from quadrille.algorithms.errors import unknown_name
 from quadrille.algorithms.formats.measured_rows import Achieved, Variant
 from quadrille.topologies.lazy_table import LazyTable, named_values
-from quadrille.topologies.machines.host_links import host_link_of
-from quadrille.topologies.machines.machine import Argument, Device, Machine, Source
+from quadrille.topologies.machines.machine import Argument, Device, HostLink, Machine, Source
 from quadrille.topologies.machines.named_machine import NamedMachine
 from quadrille.topologies.nodes.gpus import Gpu
 from quadrille.topologies.quantity import Quantity
@@ -93,12 +92,9 @@ def is_file_name(text: str) -> bool:
 def as_machine(named: NamedMachine, gpus: int | None = None) -> Machine:
     """A named machine with its network for `gpus` GPUs, and the source of every number."""
     device = device_of(named)
-    link = host_link_of(named.name)
-    quantities = (*quantities_of(named), *(() if link is None else link.quantities))
-    sources = tuple(Source(number.quantity, number.value, number.source) for number in quantities)
+    sources = tuple(Source(number.quantity, number.value, number.source) for number in quantities_of(named))
     topology: dict[str, Argument] = {"family": named.name, **named.arguments(gpus)}
-    host_link = None if link is None else link.link
-    return Machine(name=named.name, topology=topology, device=device, host_link=host_link, sources=sources)
+    return Machine(name=named.name, topology=topology, device=device, host_link=host_link_of(named), sources=sources)
 
 
 def as_machine_file(name: str, gpus: int | None = None) -> Machine:
@@ -132,6 +128,19 @@ def device_of(named: NamedMachine) -> Device:
         communication_slowdown=named.gpu.communication_slowdown,
         speed_sigma=named.gpu.speed_sigma,
     )
+
+
+def host_link_of(named: NamedMachine) -> HostLink | None:
+    """The link between a GPU of a named machine and the memory of its host; None if it is not known.
+
+    >>> host_link_of(machine("summit")).bytes_per_second, host_link_of(machine("longhorn"))
+    (50000000000.0, None)
+    """
+    if not named.host_link:
+        return None
+    numbers = {quantity.quantity.removeprefix("host_link."): quantity.number for quantity in named.host_link}
+    whole = {name: int(numbers.pop(name)) for name in ("gpus", "memory_gpus")}
+    return HostLink(**numbers, **whole)  # type: ignore[arg-type]
 
 
 def achieved_of(gpu: Gpu, attention: Variant = "fused") -> Achieved | None:

@@ -64,6 +64,7 @@ class NamedMachine:
     balanced_fabric : network in which the traffic between groups uses all their cables evenly; only for machines with
         groups
     notes : numbers and simplifications of the network, with their sources
+    host_link : numbers of the link between a GPU and the memory of its host, with their sources; empty if unknown
     """
 
     name: str
@@ -76,6 +77,7 @@ class NamedMachine:
     unit: int = 1
     balanced_fabric: FabricPlan | None = None
     notes: tuple[Quantity, ...] = ()
+    host_link: tuple[Quantity, ...] = ()
 
     @property
     def gpu(self) -> Gpu:
@@ -113,7 +115,7 @@ class NamedMachine:
     def quantities(self) -> tuple[Quantity, ...]:
         """Every number of the machine with its source."""
         count = Quantity("gpus", self.gpus, self.gpus_source)
-        return (count, *self.gpu.quantities, self.overhead, *self.node.quantities, *self.notes)
+        return (count, *self.gpu.quantities, self.overhead, *self.node.quantities, *self.notes, *self.host_link)
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -252,6 +254,36 @@ ONE_SWITCH = Quantity("network", "one switch", "simplification: all NICs on one 
 SPRAYED = (
     "all uplinks of a switch are one cable of their bandwidth together, as under ideal spraying by adaptive routing"
 )
+
+
+COPY_LATENCY = Quantity(
+    "host_link.latency_seconds",
+    1e-5,
+    "assumption: order of magnitude of an asynchronous copy of a few bytes; not measured, calibrate to replace it",
+)
+
+
+def host_link(
+    rate: tuple[float, str], memory: tuple[float, float, str], node: int, shared: tuple[int, str] = (1, "")
+) -> tuple[Quantity, ...]:
+    """The numbers of a host link, under the names that they have in a machine file.
+
+    Parameters
+    ----------
+    rate : bandwidth in each direction, and its source [B/s]
+    memory : capacity and peak bandwidth of the memory of a host, and their source [B, B/s]
+    node : GPUs of a host
+    shared : consecutive GPUs that share a link, and the source of the number
+    """
+    capacity, bandwidth, source = memory
+    return (
+        Quantity("host_link.bytes_per_second", *rate),
+        COPY_LATENCY,
+        Quantity("host_link.gpus", shared[0], shared[1] or rate[1]),
+        Quantity("host_link.memory_bytes", capacity, source),
+        Quantity("host_link.memory_bytes_per_second", bandwidth, source),
+        Quantity("host_link.memory_gpus", node, source),
+    )
 
 
 def one_switch(site: NodesToConnect) -> Fabric:

@@ -6,14 +6,25 @@ from quadrille.topologies.machines.named_machine import (
     QUANTUM_LATENCY,
     SPRAYED,
     NamedMachine,
+    host_link,
     one_switch,
     sprayed_tree,
 )
+from quadrille.topologies.nodes.gpu_node import PCIE4, PCIE5
 from quadrille.topologies.nodes.nvswitch_nodes import DGX_A100_NODE, HGX_B200, HGX_H100, HGX_H200
 from quadrille.topologies.quantity import Quantity
 
 SUPERPOD_A100 = 'NVIDIA, "DGX SuperPOD: Scalable Infrastructure for AI Leadership", RA-09950-001, 2020'
 SUPERPOD_H100 = 'NVIDIA, "DGX SuperPOD: Next Generation Scalable Infrastructure, DGX H100", RA-11333-001, 2023'
+
+DGX = "NVIDIA, DGX data sheets: 2 TB of system memory"
+ROME = (2e12, 409.6e9, f"{DGX}; two EPYC 7742 with 8 channels of DDR4-3200 each")
+SAPPHIRE_RAPIDS = (2e12, 614.4e9, f"{DGX}; two Xeon 8480C with 8 channels of DDR5-4800 each")
+DGX_A100_SWITCHES = (
+    2,
+    'NVIDIA, "DGX A100 System Architecture" whitepaper, WP-10083-001, 2020: two A100 behind each PCIe switch',
+)
+DGX_H100_SWITCHES = (2, "assumption: two H100 behind each PCIe switch, as in a DGX A100")
 
 SELENE = NamedMachine(
     name="selene",
@@ -29,6 +40,7 @@ SELENE = NamedMachine(
         QUANTUM_LATENCY,
         Quantity("network", "full fat tree", f"{SUPERPOD_A100}; simplification: {SPRAYED}"),
     ),
+    host_link=host_link(PCIE4, ROME, 8, DGX_A100_SWITCHES),
 )
 
 H100_SUPERPOD = NamedMachine(
@@ -45,6 +57,7 @@ H100_SUPERPOD = NamedMachine(
         QUANTUM_LATENCY,
         Quantity("network", "full fat tree", f"{SUPERPOD_H100}; simplification: {SPRAYED}"),
     ),
+    host_link=host_link(PCIE5, SAPPHIRE_RAPIDS, 8, DGX_H100_SWITCHES),
 )
 
 ONE_NODE = "one node; more are modelled on one switch"
@@ -58,6 +71,7 @@ H100_NODE = NamedMachine(
     fabric=one_switch,
     overhead=OVERHEAD,
     notes=(ONE_SWITCH,),
+    host_link=host_link(PCIE5, SAPPHIRE_RAPIDS, 8, DGX_H100_SWITCHES),
 )
 H200_NODE = NamedMachine(
     name="h200-node",

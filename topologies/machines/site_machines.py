@@ -8,6 +8,7 @@ from quadrille.topologies.machines.named_machine import (
     SPRAYED,
     SWITCH_IB2_LATENCY,
     NamedMachine,
+    host_link,
     one_switch,
     sprayed_tree,
 )
@@ -26,6 +27,8 @@ from quadrille.topologies.quantity import Quantity
 
 ABCI = 'AIST, "ABCI 2.0 User Guide", docs.abci.ai, System Overview'
 
+CORAL = 'Vazhkudai et al., "The design, deployment, and evaluation of the CORAL pre-exascale systems", SC18'
+
 SUMMIT_MACHINE = NamedMachine(
     name="summit",
     summary="OLCF Summit: 6 V100 (16 GB) in two triples joined by NVLink2, 2 EDR NICs, fat tree",
@@ -43,6 +46,11 @@ SUMMIT_MACHINE = NamedMachine(
             f"{OLCF}: three levels, non-blocking, the first in each cabinet; simplification: a cabinet's switches are "
             f"one, the upper two levels are one, and {SPRAYED}",
         ),
+    ),
+    host_link=host_link(
+        (50e9, f"{CORAL}: two NVLink2 bricks of 25e9 B/s each way from each of three V100 to their POWER9"),
+        (512e9, 340e9, f"{CORAL}: 512 GB of DDR4 a node, 170e9 B/s for each of two POWER9"),
+        6,
     ),
 )
 

@@ -30,8 +30,9 @@ of the machine, because groups without nodes carry non-minimal paths.
 from dataclasses import dataclass
 
 from quadrille.topologies.families.family_table import Fabric
-from quadrille.topologies.machines.named_machine import OVERHEAD, NamedMachine, NodesToConnect
+from quadrille.topologies.machines.named_machine import OVERHEAD, NamedMachine, NodesToConnect, host_link
 from quadrille.topologies.nodes.amd_nodes import FRONTIER, OLCF
+from quadrille.topologies.nodes.gpu_node import PCIE4
 from quadrille.topologies.nodes.nvlink_mesh_nodes import CSCS, GH200_QUAD, NERSC, PERLMUTTER
 from quadrille.topologies.quantity import Quantity
 
@@ -167,6 +168,8 @@ def network_notes(groups: int, groups_source: str, cables_source: str) -> tuple[
 
 AS_FRONTIER = "an assumption: a group has as many to all others together as on Frontier"
 
+GRACE_HOPPER = 'NVIDIA, "Grace Hopper Superchip Architecture" whitepaper, 2023'
+
 PERLMUTTER_MACHINE = NamedMachine(
     name="perlmutter",
     summary="NERSC Perlmutter, GPU nodes: 4 A100 (40 GB) joined by NVLink3, 4 Slingshot 11 NICs, dragonfly",
@@ -178,6 +181,11 @@ PERLMUTTER_MACHINE = NamedMachine(
     overhead=OVERHEAD,
     notes=network_notes(
         14, f"{NERSC}: one group a GPU cabinet, 8 chassis of 8 blades of 2 nodes; 1,792 nodes fill 14", AS_FRONTIER
+    ),
+    host_link=host_link(
+        (PCIE4[0], f"{NERSC}: one PCIe 4.0 link from each A100 to the EPYC; {PCIE4[1]}"),
+        (256e9, 204.8e9, f"{NERSC}: 256 GB of DDR4 a node, 204.8e9 B/s"),
+        4,
     ),
 )
 
@@ -195,6 +203,11 @@ FRONTIER_MACHINE = NamedMachine(
         f"{FRONTIER_PAPER}: 74 compute groups, a cabinet of 128 nodes each ({OLCF})",
         f"{FRONTIER_PAPER}: compute groups exchange 270e12 B/s each way over all, 57 % of what nodes inject",
     ),
+    host_link=host_link(
+        (36e9, f"{OLCF}: Infinity Fabric, 36e9 B/s each way from each GCD to the EPYC"),
+        (512e9, 205e9, f"{OLCF}: 512 GB of DDR4 a node, 205e9 B/s"),
+        8,
+    ),
 )
 
 ALPS_MACHINE = NamedMachine(
@@ -208,6 +221,11 @@ ALPS_MACHINE = NamedMachine(
     overhead=OVERHEAD,
     notes=network_notes(
         24, f"{CSCS}: 24 cabinets of 112 nodes; a group a cabinet: an assumption, as on Perlmutter", AS_FRONTIER
+    ),
+    host_link=host_link(
+        (450e9, f"{GRACE_HOPPER}: NVLink-C2C, 450e9 B/s each way"),
+        (512e9, 2000e9, f"{GRACE_HOPPER}: LPDDR5X of up to 500e9 B/s; on Alps 128 GB for each of four superchips"),
+        4,
     ),
 )
 

@@ -1,6 +1,7 @@
 """Tests of the optimizer state in host memory: equal results, buckets, memory, order of copies, bad input."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,11 +10,14 @@ from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.formats.record import device_bytes
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import HostCopy
+from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.training.adam import Adam, is_moment
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.memory import memory_bytes_by_kind
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.offload import Offload
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
 from quadrille.runtime.execution.buffers import Buffers
 from tests.support.trainings import assembled, schedule_of, trained, whole_matrices
@@ -111,3 +115,54 @@ def test_of_18_or_16_bytes_a_parameter_6_or_4_and_the_buckets_stay_on_the_device
     assert sum(after[kind] for kind in states) == on_device * matrices + plain * (parameters - matrices)
     assert after["buckets"] <= 2 * 12 * bucket
     assert matrices > 0.98 * parameters
+
+
+@pytest.mark.parametrize(
+    ("scheme", "grid", "options"),
+    [
+        ("optimus", Grid(z=2, x=3), {}),
+        ("bian", Grid(z=2, y=2, x=2), {"heads": 4, "hidden": 8, "sequence": 4}),
+        ("megatron", Grid(data=2, x=3), {"zero": 1}),
+        ("4d", Grid(pipeline=2), {"micro_batch": 3, "pipeline_schedule": "zb-h1"}),
+        ("4d", Grid(pipeline=2), {"micro_batch": 3, "pipeline_schedule": "message-driven"}),
+        ("4d", Grid(pipeline=2, data=2), {"layers": 4, "micro_batch": 1, "interleave": 2, "zero": 2}),
+        ("4d", Grid(z=2), {"gathered": "keep", "recompute": "full"}),
+    ],
+)
+def test_every_scheme_and_pipeline_trains_with_state_on_the_host(scheme, grid, options):
+    runs = []
+    for offload in (None, Offload(20), Offload(20, updates_on_host=True)):
+        schedule = schedule_of(gpt(**options, offload=offload), grid, find_scheme(scheme))
+        matrices = whole_matrices(schedule, SIZE["vocabulary"]) | moments_of_zero(schedule)
+        execution = trained(schedule, matrices)
+        outputs = {name: assembled(schedule, name, execution.outputs) for name in schedule.outputs}
+        runs.append({copy: matrix for copies in outputs.values() for copy, matrix in copies.items()})
+    for run in runs[1:]:
+        assert run.keys() == runs[0].keys()
+        for copy, matrix in runs[0].items():
+            np.testing.assert_array_equal(run[copy], matrix, err_msg=copy)
+
+
+def test_copies_wait_for_their_data_only_and_reductions_begin_together():
+    schedule = schedule_of(gpt(offload=Offload(20)), Grid(data=2))
+    ops = {op.name: op for op in all_ops(schedule)}
+    copies = [op for op in ops.values() if isinstance(op, HostCopy)]
+    sums = [op for name, op in ops.items() if name.startswith("sum d") and name.endswith("over data")]
+    assert copies and sums
+    assert not any(op.after for op in copies) and all(op.concurrent for op in sums)
+    assert not {op.name for op in (*copies, *sums)} & {name for op in ops.values() for name in op.after}
+
+
+def test_a_parameter_has_equally_many_buckets_on_all_ranks_and_none_is_larger_than_asked():
+    schedule = schedule_of(gpt(offload=Offload(20)), Grid(x=3, data=2))
+    sizes = set()
+    for place in map(schedule.coordinates, range(6)):
+        stored = schedule.tensors["up W"]
+        blocks = [stored.block(copy) for copy in stored.copy_coordinates(place)]
+        assert len(blocks) == 2 * stored.buckets[1], "two layers"
+        sizes |= {block.elements for block in blocks}
+        first, *others = blocks[: stored.buckets[1]]
+        assert first.flat_range[0] == 0
+        for before, after in pairwise([first, *others]):
+            assert before.flat_range[1] == after.flat_range[0]
+    assert max(sizes) <= 20

@@ -109,9 +109,10 @@ def test_a_message_driven_pipeline_of_other_axes_equals_serial(grid, options):
     check_training(problem, grid)
 
 
-def test_overlaps_in_a_message_driven_pipeline_equal_serial():
+@pytest.mark.parametrize("overlaps", [("oar", "ors"), ("oag",), ("oar", "ors", "oag")])
+def test_overlaps_in_a_message_driven_pipeline_equal_serial(overlaps):
     problem = gpt(batch=24, micro_batch=2, pipeline_schedule=DRIVEN)
-    check_training(problem, Grid(pipeline=2, z=2, x=3), overlaps=("oar", "ors"))
+    check_training(problem, Grid(pipeline=2, z=2, x=3), overlaps=overlaps)
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", DRIVEN])

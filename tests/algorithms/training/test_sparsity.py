@@ -104,6 +104,20 @@ def test_bytes_of_a_pruned_parameter(dtype, gradient_bytes, dense_bytes, fixed, 
         assert states == round(expected * parameters) + dense_bytes * vectors
 
 
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_bytes_of_a_sharded_pruned_parameter(zero):
+    """Dense weights, the index, and compressed gradients, master weights and moments, of which ZeRO shares more."""
+    data, share, parameters, vectors = 4, 102 / 1024, 2 * 1024**2, 2 * 1024
+    problem = Mlp((1024, 1024, 1024), 8, "bfloat16", sparsity=0.9, sparse_states=True, zero=zero)
+    memory = largest_memory(schedule_of(problem, Grid(data=data)), Choices())
+    sharded = [data if zero >= stage else 1 for stage in (1, 2, 3)]
+    weights = 2 * share / data if zero == 3 else 2
+    assert memory["parameters"] == round(weights * parameters) + 2 * vectors // sharded[2]
+    assert memory["gradients"] == round(4 * share * parameters / sharded[1]) + 4 * vectors // sharded[1]
+    states = 4 * share + 12 * share / sharded[0]
+    assert memory["optimizer"] == round(states * parameters) + 12 * vectors // sharded[0]
+
+
 def test_sums_over_data_shrink_to_the_density():
     problem = Mlp((1024, 1024, 1024), 8, sparsity=0.875, micro_batch=1)
     sent = [

@@ -47,6 +47,9 @@ def predicted(experiment, granularity, *, machine="perlmutter", slow=(), **optio
         ("pipeline=3,data=2", "message-driven", {"stages": "3,1,4"}, 1e-6),
         ("pipeline=4", "message-driven", {"pipeline_limit": "2"}, 1e-6),
         ("pipeline=2,z=2", "message-driven", {"zero": "1"}, 1e-6),
+        ("pipeline=2,data=2", "message-driven", {"zero": "2", "recompute": "full"}, 1e-6),
+        ("pipeline=2,z=2", "message-driven", {"overlap": "oar,ors,oag"}, 0.04),
+        ("pipeline=2,z=2", "1f1b", {"overlap": "oar,ors,oag"}, 0.04),
     ],
 )
 def test_a_walk_through_passes_ends_when_the_simulation_of_every_op_does(grid, schedule, flags, within):

@@ -1,6 +1,7 @@
 """`quadrille rank --search`: what is tried, that the optimum is found, and what the answer says about the rest."""
 
 import json
+import random
 import shlex
 from dataclasses import replace
 
@@ -244,3 +245,12 @@ def test_what_cannot_be_is_refused_in_one_line(more, said):
         ranking(question(**more), space(**more))
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_every_configuration_has_a_schedule_that_is_valid():
+    sizes = {"gpt": "layers=4,hidden=64,heads=8,sequence=16,vocabulary=64", "batch": "4", "gpus": "4", "search": "all"}
+    found, _ = configurations(question(**sizes), space(**sizes))
+    chosen = random.Random(1).sample(found, 60)
+    chosen += [one for one in found if one.problem.zero == 3 and one.grid.z > 1 and one.execution.overlaps]
+    for experiment in chosen:
+        assert experiment.schedule().grid.size == 4

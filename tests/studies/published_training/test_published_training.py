@@ -31,6 +31,7 @@ from quadrille.studies.published_training.claimed_steps import (
     step_time,
 )
 from quadrille.studies.published_training.claims import (
+    AXONN_1F1B,
     AXONN_80B,
     LARGEST,
     SUMMIT_RUNS,
@@ -532,12 +533,21 @@ def test_megatron_is_given_every_run_that_fits():
 
 
 def test_groups_need_not_be_powers_of_two_and_stages_hold_whole_chunks():
-    """48 GPUs of Summit: 6 stages of 8 layers and 8 replicas fit; the optimizer of 2 replicas must be sharded."""
-    runs = megatron_runs(SUMMIT_RUNS[0], replace(PLAIN_1F1B, interleaving=True))
-    assert {(run.tensor, run.pipeline, run.data) for run in runs} >= {(1, 6, 8), (3, 16, 1)}
-    assert all(run.shape.layers % (run.pipeline * run.interleave) == 0 for run in runs if run.interleave > 1)
-    assert all(run.micro * run.shape.sequence >= 2048 for run in runs)
-    assert not any(run.data == 8 and run.zero == 0 for run in runs)
+    few = ClaimedTraining("summit", 6, ModelShape("few", 6, 256, 16, 512, 512), 24, half="float16")
+    runs = megatron_runs(few, replace(PLAIN_1F1B, interleaving=True, zero=(0,)))
+    assert {(run.tensor, run.pipeline, run.data) for run in runs} >= {(1, 3, 2), (2, 3, 1), (1, 6, 1), (1, 2, 3)}
+    assert {run.micro * run.shape.sequence for run in runs} == {2048, 4096, 8192}  # as many tokens as longer sequences
+    interleaved = [run for run in runs if run.interleave > 1]
+    assert {(run.pipeline, run.interleave) for run in interleaved} == {(3, 2), (2, 3)}
+    assert all(run.microbatches % run.pipeline == 0 for run in interleaved)
+
+
+def test_memory_decides_which_runs_of_the_12_billion_parameters_fit():
+    tight, roomy = (
+        {run.pipeline for run in megatron_runs(SUMMIT_RUNS[0], replace(AXONN_1F1B, memory=memory))} for memory in (1, 2)
+    )
+    assert tight == {48}
+    assert roomy == {12, 16, 24, 48}
 
 
 def test_more_features_never_slow_the_fastest_run():

@@ -101,3 +101,21 @@ def test_files_that_refer_to_each_other_in_a_circle_are_refused(tmp_path):
         (tmp_path / f"{name}.toml").write_text(f'schema = "quadrille/machine/2"\n[device]\nlike = "./{other}.toml"\n')
     with pytest.raises(InputError, match="refers to itself"):
         load_machine(tmp_path / "one.toml")
+
+
+def test_a_machine_with_a_host_link_predicts_another_hash_and_one_without_keeps_its_own():
+    plain, linked = find_machine("longhorn", gpus=8), find_machine("summit", gpus=8)
+    assert plain.host_link is None and linked.host_link is not None
+    assert linked.sha256 != msgspec.structs.replace(linked, host_link=None).sha256
+    changed = msgspec.structs.replace(linked.host_link, bytes_per_second=2 * linked.host_link.bytes_per_second)
+    assert linked.sha256 != msgspec.structs.replace(linked, host_link=changed).sha256
+
+
+@pytest.mark.parametrize("key", ["bytes_per_second = 0", "gpus = 0", "memory_bytes = -1", "latency_seconds = -1e-6"])
+def test_an_impossible_host_link_is_refused(file, key):
+    keys = {"bytes_per_second": 1e10, "memory_bytes": 1e12, "memory_bytes_per_second": 1e11, "memory_gpus": 4}
+    name = key.partition(" ")[0]
+    lines = [f"{other} = {value}" for other, value in keys.items() if other != name]
+    text = '[device]\nlike = "perlmutter"\n[host_link]\n' + "\n".join([*lines, key]) + "\n" + STAR
+    with pytest.raises(InputError, match=f"host_link.{name}"):
+        load_machine(file(text))
