@@ -13,7 +13,7 @@ from quadrille.algorithms.schedule.parts import Coordinates, Panel
 
 PassKind = Literal["F", "B", "W"]
 """Kind of a pass of a pipeline stage: forward, backward, or the gradients of weights where B leaves them out."""
-PipelineSchedule = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "message-driven"]
+PipelineSchedule = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "message-driven"]
 """Rules of the order of passes (`pass_rules.py`)."""
 
 
@@ -66,6 +66,11 @@ class DrivenPasses(Repeat):
     rule: PipelineSchedule = "message-driven"
     limit: int = 1
     decision: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Repeat):
+    """A body that runs once or not at all, as its place in the loops around it decides."""
 
 
 Program = tuple[Op | Repeat, ...]
@@ -130,7 +135,7 @@ def _chain(program: Program, before: tuple[str, ...]) -> tuple[Program, tuple[st
     chained: list[Op | Repeat] = []
     for entry in program:
         if isinstance(entry, Repeat):
-            last = tuple(op.name for op in ops(entry.body) if not _is_unordered(op))[-1:]
+            last = _last_names(entry.body)
             body, _ = _chain(entry.body, tuple(dict.fromkeys(before + last)))
             chained.append(replace(entry, body=body))
             before = tuple(dict.fromkeys(before + last))
@@ -140,6 +145,17 @@ def _chain(program: Program, before: tuple[str, ...]) -> tuple[Program, tuple[st
             chained.append(replace(entry, after=tuple(dict.fromkeys(entry.after + before))))
             before = before if is_concurrent(entry) else (entry.name,)
     return tuple(chained), before
+
+
+def _last_names(body: Program) -> tuple[str, ...]:
+    """Names of the ops that may be the last of a body: the last op, and the ops before it that choices may leave."""
+    names = list[str]()
+    for entry in reversed(body):
+        ordered = isinstance(entry, Repeat) or not _is_unordered(entry)
+        names += _last_names(entry.body) if isinstance(entry, Repeat) else [entry.name] if ordered else []
+        if names and not isinstance(entry, Choice):
+            break
+    return tuple(dict.fromkeys(names))
 
 
 def _is_unordered(op: Op) -> bool:

@@ -30,7 +30,7 @@ from quadrille.algorithms.training.microbatches import Microbatches, microbatche
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.normalisation import Norm, normalisation
 from quadrille.algorithms.training.offload import Buckets, Offload
-from quadrille.algorithms.training.pipeline import Stages
+from quadrille.algorithms.training.pipeline import V_CHUNKS, Stages
 from quadrille.algorithms.training.precision import Precision, in_dtype_of_statistics
 from quadrille.algorithms.training.recompute import Attention, Recompute, find_attention, find_recompute
 from quadrille.algorithms.training.scheme import ONE, Scheme
@@ -246,7 +246,8 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
 def pipeline_stages(problem: Gpt, grid: Grid) -> Stages:
     """Returns the pipeline stages of a problem on a grid."""
     parts, order = microbatches(problem.batch, problem.micro_batch, grid), problem.pipeline_schedule
-    chunks, limit = problem.interleave, problem.pipeline_limit
+    in_v = order == "zb-v" and grid.pipeline > 1 and problem.interleave == 1
+    chunks, limit = V_CHUNKS if in_v else problem.interleave, problem.pipeline_limit
     return Stages(grid.pipeline, problem.layers, parts.count, chunks, order, limit, problem.stages)
 
 
@@ -268,7 +269,7 @@ def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages, dropout: Dropout
     norm = Norm("last", rows, hidden, problem.hidden, "X", "last N", "dlast N", "dX", kind=architecture.norm)
     last = normalisation(norm, scheme)
     loss = scheme.vocabulary_loss(rows, "last N", "dlast N", problem.tokens, architecture)
-    whole = Tensor(LOSS, ONE, ONE, copies=((STEP, problem.steps),), stages=stages.at(-1))
+    whole = Tensor(LOSS, ONE, ONE, copies=((STEP, problem.steps),), stages=stages.at(stages.loss_stage))
     return ModelLayers(
         _dropped_embedding(scheme.embedding(rows, "X", "dX", architecture), scheme, rows, dropout),
         pruned_layer(transformer_layer(shape, rows, scheme), problem.pruning),
@@ -307,5 +308,7 @@ def _inputs(problem: Gpt, scheme: Scheme, stages: Stages, parts: Microbatches) -
     tokens = replace(rows, axes=scheme.token_rows)
     return [
         Tensor(TOKENS, tokens, ONE, copies=copies, dtype="int32", stages=stages.at(0)),
-        Tensor(TARGETS, scheme.inner.cut_rows(rows), ONE, copies=copies, dtype="int32", stages=stages.at(-1)),
+        Tensor(
+            TARGETS, scheme.inner.cut_rows(rows), ONE, copies=copies, dtype="int32", stages=stages.at(stages.loss_stage)
+        ),
     ]

@@ -4,20 +4,30 @@
     between        its layers                               receives and sends X and dX
     last stage     its layers, normalisation, loss          receives X, sends dX
 
+In a V pipeline, the first stage also has normalisation and loss, and the last stage hands X and dX over between its
+two chunks:
+
+    first stage    embedding, its layers, loss              exchanges X and dX with the next stage, in both chunks
+    between        its layers                               exchanges X and dX with both stages beside it
+    last stage     its layers                               copies X from its first chunk to its second, dX back
+
 With a shared vocabulary table, the first and last stage each compute a share of its gradient and exchange them before
-the optimizer step. Without a pipeline, everything is one program.
+the optimizer step.  In a V pipeline, both shares are on the first stage.  Without a pipeline, everything is one
+program.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from quadrille.algorithms.schedule.expressions import Affine, IntExpression, Max, Min, Sum
 from quadrille.algorithms.schedule.ops import Kernel, Op, Pointwise, Receive, Send, reads, writes
-from quadrille.algorithms.schedule.program import Program, Repeat
+from quadrille.algorithms.schedule.program import Choice, Program, Repeat
 from quadrille.algorithms.schedule.program import ops as ops_of
 from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.layers import Layer, Parameter
+from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.normalisation import NORM_VECTORS
 from quadrille.algorithms.training.pipeline import BACKWARD_LANE, CHUNK, FORWARD_LANE, Stages
 from quadrille.algorithms.training.step_programs import Steps, accumulate_loss, on_stages
@@ -28,6 +38,7 @@ from quadrille.algorithms.training.zero_bubble import SplitBackward, split_backw
 
 OTHER_END_GRADIENT = f"d{TABLE} of the other end"
 ON_ALL_CHUNKS = 1
+HANDED_OVER = "handed over"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +63,10 @@ class GptStep:
 
     def __init__(self, model: ModelLayers, stages: Stages, plan: ParameterSharding, steps: int, adam: Adam) -> None:
         self._stages, self._steps = stages, Steps(plan, steps, adam, stages.count > 1)
-        ends, head, loss, last = model.ends, model.last, model.loss, stages.count - 1
+        ends, head, loss, last = model.ends, model.last, model.loss, stages.loss_stage
         shared_gradients = _shared_gradients(loss, ends)
-        if last:
-            ends = on_stages(ends, (0,), {TABLE: (0, last)} if shared_gradients else None)
+        if stages.count > 1:
+            ends = on_stages(ends, (0,), {TABLE: (0, last)} if shared_gradients and last else None)
             head, loss = on_stages(head, (last,)), on_stages(loss, (last,))
         table = [parameter for parameter in ends.parameters if parameter.name == TABLE and shared_gradients]
         self._zero_shared_gradients: Program = tuple(
@@ -80,8 +91,10 @@ class GptStep:
         return split_backward(self._block.backward, gradients, others)
 
     def with_copies(self, tensors: list[Tensor]) -> list[Tensor]:
-        """The tensors, with the copies that passes of weights need."""
-        return with_split_copies(tensors, self._stages, [self._split], layered=True) if self._split else tensors
+        """The tensors, with the copies that passes of weights need, and those that a V pipeline hands over."""
+        if self._split:
+            tensors = with_split_copies(tensors, self._stages, [self._split], layered=True)
+        return [*tensors, *_handed_over(tensors, self._stages)] if self._stages.v_placed else tensors
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -93,7 +106,7 @@ class GptStep:
 
     def tensors(self) -> list[Tensor]:
         """Tensors of the step itself."""
-        if not self._steps.piped:
+        if not self._steps.piped or self._stages.v_placed:
             return []
         shared = self._tail.parameters
         return [replace(parameter.gradient_tensor, name=OTHER_END_GRADIENT, shard_of=None) for parameter in shared]
@@ -102,6 +115,8 @@ class GptStep:
         """A program for each kind of stage."""
         if not self._steps.piped:
             return (Role(self._steps.program(self.parameters, self._alone())),)
+        if self._stages.v_placed:
+            return self._v_roles()
         count, block = self._stages.count, list(self._block.parameters)
         first = [*self._ends.parameters, *block]
         counted = [*block, *self._last.parameters, *self._loss.parameters]
@@ -164,6 +179,69 @@ class GptStep:
             *(() if first else self._send_dx(False)),
         )
         return self._stages.interleaved(forward, backward, self._layers_weights())
+
+    def _v_roles(self) -> tuple[Role, ...]:
+        """A program for each kind of stage of a V pipeline."""
+        count, block = self._stages.count, list(self._block.parameters)
+        ends = [*self._ends.parameters, *block, *self._last.parameters, *self._loss.parameters]
+        roles = [Role(self._steps.program(ends, self._v_passes("first", is_odd=False)), "pipeline", 0, 1)]
+        between = [
+            self._steps.program(block, self._v_passes("between", is_odd=is_odd), losses=False)
+            for is_odd in (False, True)
+        ]
+        roles += [Role(between[stage % 2], "pipeline", stage, stage + 1) for stage in range(1, count - 1)]
+        program = self._steps.program(block, self._v_passes("last", is_odd=count % 2 == 0), losses=False)
+        return (*roles, Role(program, "pipeline", count - 1, count))
+
+    def _v_passes(self, kind: str, *, is_odd: bool) -> Program:
+        """Forward, backward and W passes of one stage of a V pipeline, in pipeline order."""
+        begin, end = self._stages.begin, Sum(self._stages.begin, self._stages.length())
+        receive_x, send_x, receive_dx, send_dx = (
+            self._v_message(tensor, receives=receives, of_odd=is_odd != receives)
+            for tensor in ("X", "dX")
+            for receives in (True, False)
+        )
+        embed, head, towards_table = self._v_ends()
+        keep_x, take_x = _hand_over("X", end), _hand_over("X", begin, back=True)
+        keep_dx, take_dx = _hand_over("dX"), _hand_over("dX", back=True)
+        first, last = kind == "first", kind == "last"
+        forwards, backwards = self._layers_forward(), self._layers_backward()
+        forward = (
+            *_on_chunk(0, (*(embed if first else receive_x[0]), *forwards, *(keep_x if last else send_x[0]))),
+            *_on_chunk(1, (*(take_x if last else receive_x[1]), *forwards, *(() if first else send_x[1]))),
+        )
+        backward = (
+            *_on_chunk(1, (*(head if first else receive_dx[1]), *backwards, *(keep_dx if last else send_dx[1]))),
+            *_on_chunk(
+                0, (*(take_dx if last else receive_dx[0]), *backwards, *(towards_table if first else send_dx[0]))
+            ),
+        )
+        return self._stages.interleaved(forward, backward, self._layers_weights())
+
+    def _v_ends(self) -> tuple[Program, Program, Program]:
+        """Embedding, head with loss, and the backward pass of the embedding on the first stage of a V pipeline.
+
+        With a shared table, the share of each end is added to the sum of the step if there are several microbatches.
+        """
+        embed: Program = (Repeat(LAYER, 1, self._ends.forward),)
+        if not self._steps.plan.accumulates:
+            return embed, self._head(), self._ends.backward
+        towards_table: Program = (*self._zero_shared_gradients, *self._ends.backward)
+        return embed, (*self._head(), *self._tail.backward), towards_table
+
+    def _v_message(self, tensor: str, *, receives: bool, of_odd: bool) -> tuple[Program, Program]:
+        """The message of X or dX that begins or ends a pass, through the first and through the second chunk."""
+        stages, forward = self._stages, tensor == "X"
+        lane = FORWARD_LANE if forward else BACKWARD_LANE
+        layer = stages.begin if receives else Sum(stages.begin, stages.length())
+        message = stages.receive if receives else stages.send
+        towards_first = receives == forward
+        ops = (
+            message(tensor, lane, _stage(-1 if towards_first == (chunk == 0) else 1), wraps=chunk == 1, of_odd=of_odd)
+            for chunk in range(2)
+        )
+        first, second = (((Repeat(LAYER, 1, (op,), first=layer),) if forward else (op,)) for op in ops)
+        return first, second
 
     def _receive_x(self, wraps: bool) -> Program:
         op = self._stages.receive("X", FORWARD_LANE, _stage(-1), wraps=wraps)
@@ -232,6 +310,30 @@ def _on_last_chunk(chunks: int) -> IntExpression:
 
 def _not_on_last_chunk(chunks: int) -> IntExpression:
     return Min(1, Affine(CHUNK, -1, chunks - 1))
+
+
+def _on_chunk(chunk: int, body: Program) -> Program:
+    """A body that one of the two chunks of a stage of a V pipeline runs."""
+    return (Choice("once", Affine(CHUNK) if chunk else Affine(CHUNK, -1, 1), body),)
+
+
+def _hand_over(tensor: str, layer: IntExpression | None = None, *, back: bool = False) -> Program:
+    """The copy of X or dX to the tensor in which the next chunk finds it, or `back` from there."""
+    between = f"{tensor} {HANDED_OVER}"
+    source, into = (between, tensor) if back else (tensor, between)
+    verb = "take" if back else "hand"
+    op = Pointwise(name=f"{verb} {tensor} over", function="copy", into=into, sources=(source,))
+    return (op,) if layer is None else (Repeat(LAYER, 1, (op,), first=layer),)
+
+
+def _handed_over(tensors: Sequence[Tensor], stages: Stages) -> list[Tensor]:
+    """X and dX between the two chunks of the last stage."""
+    copies, last = ((MICROBATCH, stages.handed_over),), stages.at(-1)
+    streams = [tensor for tensor in tensors if tensor.name in ("X", "dX")]
+    return [
+        replace(tensor, name=f"{tensor.name} {HANDED_OVER}", copies=copies, stages=last, first_indices=())
+        for tensor in streams
+    ]
 
 
 def _stage(distance: int) -> Affine:

@@ -179,6 +179,11 @@ def mlp_schedule(problem: Mlp, grid: Grid, scheme: Scheme) -> Schedule:
 def pipeline_stages(problem: Mlp, grid: Grid) -> Stages:
     """Returns the pipeline stages of a problem on a grid."""
     parts, order = microbatches(problem.rows, problem.micro_batch, grid), problem.pipeline_schedule
+    if order == "zb-v":
+        raise InputError(
+            "pipeline-schedule zb-v: a stage of an MLP has one chunk of layers; gpipe, 1f1b, zb-h1 and message-driven "
+            "are accepted"
+        )
     return Stages(
         grid.pipeline, problem.layers, parts.count, schedule=order, limit=problem.pipeline_limit, sizes=problem.stages
     )

@@ -20,6 +20,8 @@ microbatches or, if s does not divide their number, the next larger number that 
 s).  Activations between a forward slot and its backward slot are in one of warmup + 1 buffers, which all chunks share;
 the next forward slot reuses a released buffer.
 
+ZB-V places two chunks of layers on each stage as a V, and splits backward passes (`v_order.py`, `v_pipeline.py`).
+
 If messages drive the pipeline, the schedule has the passes in 1F1B order, and the interpreters ask the rule which pass
 is next.  Each stage then has a buffer for every microbatch that the limit lets be in flight.
 
@@ -28,6 +30,7 @@ Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU 
 torch/distributed/pipelining/schedules.py, `ScheduleInterleaved1F1B` (rounds longer than the number of stages).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -50,20 +53,44 @@ from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.algorithms.schedule.ops import AllReduce, Communication, Op, Pointwise, Receive, Send
 from quadrille.algorithms.schedule.parts import Coordinates, cut
 from quadrille.algorithms.schedule.pass_rules import StageState, pass_order
-from quadrille.algorithms.schedule.program import DrivenPasses, Pass, PassKind, PipelineSchedule, Program, Repeat, ops
+from quadrille.algorithms.schedule.program import (
+    Choice,
+    DrivenPasses,
+    Pass,
+    PassKind,
+    PipelineSchedule,
+    Program,
+    Repeat,
+    ops,
+)
 from quadrille.algorithms.schedule.tensors import Copies, Tensor
+from quadrille.algorithms.schedule.v_order import v_order
 from quadrille.algorithms.training.layers import Layer
 from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.scheme import ONE
 from quadrille.algorithms.training.transformer import LAYER
+from quadrille.algorithms.training.v_pipeline import (
+    Numbers,
+    buffers,
+    gradient_buffers,
+    most_handed_over,
+    part_of,
+    pass_table,
+)
 
 CHUNK, SLOT, BUFFER = "chunk", "slot", "buffer"
 """Loops over the chunks of a stage, the slots of a step, and the activation buffers."""
+GRADIENT = "gradient"
+"""Loop over the copies of the gradient that stages of a V pipeline send each other."""
+V_CHUNKS = 2
+V_BUFFERS: dict[str, tuple[PassKind, PassKind]] = {BUFFER: ("F", "B"), "stored": ("F", "W"), "pending": ("B", "W")}
+"""First and last pass that use the buffers of a V pipeline, by their loop."""
 FORWARD_LANE, BACKWARD_LANE = 0, 1
 """Lanes on which stages send each other activations and their gradients."""
-WRAP_LANE_OFFSET, DRIVEN_LANE_OFFSET = 2, 4
-"""Added to the lane of transfers between the last and the first stage, which only interleaved chunks have, and to the
-lanes of a message-driven pipeline."""
+WRAP_LANE_OFFSET, DRIVEN_LANE_OFFSET, ODD_LANE_OFFSET = 2, 4, 6
+"""Added to the lane of transfers between the last and the first stage, which only interleaved chunks have, or between
+second chunks of a V pipeline; to the lanes of a message-driven pipeline; and to the lane of what an odd stage of a V
+pipeline sends, so that no stage sends and receives on one lane."""
 AGREEMENT_LANE = 4
 """Lane on which ranks of a stage agree on the next pass, so that no other message of the axis delays them."""
 DECISION = "next pass"
@@ -129,7 +156,9 @@ class Stages:
             )
 
     def _check_order(self) -> None:
-        if self.chunks > 1 and self.schedule not in ("1f1b", "interleaved"):
+        if self.schedule == "zb-v":
+            self._check_v()
+        elif self.chunks > 1 and self.schedule not in ("1f1b", "interleaved"):
             raise InputError(
                 f"pipeline-schedule {self.schedule}: a stage has one chunk of layers, and interleave is {self.chunks}; "
                 "interleaved is accepted with several chunks"
@@ -142,6 +171,41 @@ class Stages:
             raise InputError(
                 f"pipeline-limit {self.limit}: is for pipeline-schedule message-driven, not for {self.schedule}"
             )
+
+    def _check_v(self) -> None:
+        if self.v_placed and self.chunks != V_CHUNKS:
+            raise InputError(
+                f"interleave {self.chunks}: pipeline-schedule zb-v has two chunks on a stage: 2 is accepted"
+            )
+        if self.v_placed and (self.sizes or self.layers % (2 * self.count)):
+            subject = f"stages {','.join(map(str, self.sizes))}" if self.sizes else f"layers = {self.layers}"
+            raise InputError(
+                f"pipeline-schedule zb-v: {subject}: two chunks on each of {self.count} stages are equally long; "
+                f"a multiple of {2 * self.count} layers without stages is accepted"
+            )
+
+    @property
+    def v_placed(self) -> bool:
+        """Whether stage i holds chunk i and, counted from the end, chunk i again."""
+        return self.schedule == "zb-v" and self.count > 1
+
+    @property
+    def loss_stage(self) -> int:
+        """The stage that ends the forward pass of a microbatch."""
+        return 0 if self.v_placed else self.count - 1
+
+    def part(self, stage: int, chunk: int) -> int:
+        """Position of a chunk of a stage among all chunks."""
+        return part_of(self.count, stage, chunk) if self.v_placed else chunk * self.count + stage
+
+    def place(self, part: int) -> tuple[int, int]:
+        """Stage and chunk at a position among all chunks."""
+        chunk, stage = divmod(part, self.count)
+        return self.count - 1 - stage if chunk and self.v_placed else stage, chunk
+
+    def sum_of_stage(self, of_parts: Sequence[float], stage: int) -> float:
+        """Sum over the chunks of a stage of a number for each chunk, in the order of the layers."""
+        return sum(of_parts[self.part(stage, chunk)] for chunk in range(self.chunks))
 
     def at(self, stage: int) -> tuple[int, ...] | None:
         """Stages that hold a tensor of one stage, counted from either end; None without a pipeline."""
@@ -174,11 +238,15 @@ class Stages:
     @property
     def most_layers(self) -> int:
         """Largest number of layers of a stage."""
-        return max(sum(self.part_sizes[stage :: self.count]) for stage in range(self.count))
+        sizes = self.part_sizes
+        return max(sum(sizes[self.part(stage, chunk)] for chunk in range(self.chunks)) for stage in range(self.count))
 
     @property
     def position(self) -> IntExpression:
         """Position of a stage's chunk among all chunks."""
+        if self.v_placed:
+            rows = tuple(tuple(self.part(stage, chunk) for stage in range(self.count)) for chunk in range(V_CHUNKS))
+            return Lookup(rows, (Affine(CHUNK), STAGE))
         return STAGE if self.chunks == 1 else Sum(Affine(CHUNK, self.count), STAGE)
 
     @property
@@ -208,6 +276,8 @@ class Stages:
         """
         if self.count == 1:
             return ()
+        if self.v_placed:
+            return ((GRADIENT, _counts(gradient_buffers(self.count, self.microbatches))),)
         if self.chunks == 1 or self.round_length <= self.count:
             return ((MICROBATCH, 2),)
         return ((MICROBATCH, Lookup(((self.round_length, *[2] * (self.count - 1)),), (0, STAGE))),)
@@ -217,36 +287,46 @@ class Stages:
         """Whether messages decide the order of passes."""
         return self.schedule == "message-driven" and self.count > 1
 
-    def send(self, tensor: str, direction: int, to: IntExpression, *, wraps: bool = False) -> Send:
-        """The message of a tensor to another stage; `wraps` between the last and the first stage, around the others."""
+    def send(
+        self, tensor: str, direction: int, to: IntExpression, *, wraps: bool = False, of_odd: bool = False
+    ) -> Send:
+        """The message of a tensor to another stage.
+
+        Parameters
+        ----------
+        wraps : between the last and the first stage, around the others, or between second chunks of a V pipeline
+        of_odd : whether a stage of a V pipeline with an odd number sends
+        """
         return Send(
             name=_message_name("send", tensor, wraps),
             axis="pipeline",
-            lane=self._lane(direction, wraps),
+            lane=self._lane(direction, wraps, of_odd),
             to=to,
             source=tensor,
             concurrent=True,
         )
 
-    def receive(self, tensor: str, direction: int, sender: IntExpression, *, wraps: bool = False) -> Receive:
+    def receive(
+        self, tensor: str, direction: int, sender: IntExpression, *, wraps: bool = False, of_odd: bool = False
+    ) -> Receive:
         """The receive that meets `send`; a message-driven stage posts it before its pass begins."""
         return Receive(
             name=_message_name("receive", tensor, wraps),
             axis="pipeline",
-            lane=self._lane(direction, wraps),
+            lane=self._lane(direction, wraps, of_odd),
             sender=sender,
             into=tensor,
             posted=self.driven,
             concurrent=self.driven,
         )
 
-    def _lane(self, direction: int, wraps: bool) -> int:
+    def _lane(self, direction: int, wraps: bool, of_odd: bool) -> int:
         """Lane of the messages of a direction.
 
         A posted receive takes the next message of its lane, so no other message of a message-driven pipeline uses it.
         """
         offset = DRIVEN_LANE_OFFSET if self.driven else WRAP_LANE_OFFSET if wraps else 0
-        return direction + offset
+        return direction + offset + (ODD_LANE_OFFSET if of_odd else 0)
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -278,7 +358,7 @@ class Stages:
     @property
     def splits(self) -> bool:
         """Whether the gradients of weights are passes of their own."""
-        return self.schedule == "zb-h1" and self.count > 1
+        return self.schedule in ("zb-h1", "zb-v") and self.count > 1
 
     @property
     def pending(self) -> IntExpression:
@@ -294,6 +374,24 @@ class Stages:
     def most_stored(self) -> int:
         """Largest number of microbatches whose forward pass was begun and whose W pass has not ended, on any stage."""
         return min(self.microbatches, self.count)
+
+    @property
+    def pending_copies(self) -> tuple[str, IntExpression]:
+        """Loop over the copies of gradients of microbatches between their B pass and their W pass."""
+        return self._v_copies("pending") if self.v_placed else (MICROBATCH, self.pending_buffers)
+
+    @property
+    def stored_copies(self) -> tuple[str, IntExpression]:
+        """Loop over the copies of activations of microbatches between their forward pass and their W pass."""
+        return self._v_copies("stored") if self.v_placed else (MICROBATCH, self.most_stored)
+
+    @property
+    def handed_over(self) -> int:
+        """Largest number of microbatches between the two chunks of the last stage of a V pipeline, in one direction."""
+        return most_handed_over(self.count, self.microbatches)
+
+    def _v_copies(self, loop: str) -> tuple[str, IntExpression]:
+        return loop, _counts(buffers(self.count, self.microbatches, *V_BUFFERS[loop]))
 
     @property
     def segments(self) -> list[tuple[tuple[PassKind, ...], IntExpression]]:
@@ -339,11 +437,34 @@ class Stages:
         if self.driven:
             agreement = _agreement((*forward, *backward))
             forward, backward = (*agreement, *forward), (*agreement, *backward)
-        passes = self._loops({"F": forward, "B": backward, "W": weights})
+        bodies: dict[PassKind, Program] = {"F": forward, "B": backward, "W": weights}
+        passes = self._v_loop(bodies) if self.v_placed else self._loops(bodies)
         if not self.driven:
             return passes
         clear = Pointwise(name=f"clear {DECISION}", function="zero", into=DECISION)
         return (clear, DrivenPasses(PASSES, 1, passes, limit=self.most_in_flight, decision=DECISION))
+
+    def _v_loop(self, bodies: dict[PassKind, Program]) -> Program:
+        """The passes of a step of a V pipeline: one loop, whose iterations look up their pass."""
+        kinds, chunks, microbatches = pass_table(self.count, self.microbatches)
+        choices = list[Repeat]()
+        for number, (kind, body) in enumerate(bodies.items()):
+            chosen = tuple(tuple(int(each == number) for each in row) for row in kinds)
+            inner: Program = (Pass(BUFFER, 1, body, first=self._v_buffer(V_BUFFERS[BUFFER]), kind=kind),)
+            for loop in ("stored", "pending"):
+                inner = (Repeat(loop, 1, inner, first=self._v_buffer(V_BUFFERS[loop])),)
+            inner = (Repeat(GRADIENT, 1, inner, first=self._of_chunk(gradient_buffers(self.count, self.microbatches))),)
+            inner = (Repeat(MICROBATCH, 1, inner, first=Lookup(microbatches, (STAGE, SLOT_NUMBER))),)
+            inner = (Repeat(CHUNK, 1, inner, first=Lookup(chunks, (STAGE, SLOT_NUMBER))),)
+            choices.append(Choice("chosen", Lookup(chosen, (STAGE, SLOT_NUMBER)), inner))
+        return (Repeat(SLOT, len(kinds[0]), tuple(choices)),)
+
+    def _v_buffer(self, between: tuple[PassKind, PassKind]) -> IntExpression:
+        return self._of_chunk(buffers(self.count, self.microbatches, *between))
+
+    def _of_chunk(self, table: Numbers) -> IntExpression:
+        """Number of the current microbatch and chunk."""
+        return Lookup(table, (STAGE, Sum(Affine(CHUNK, self.microbatches), Affine(MICROBATCH))))
 
     def _at(self, body: Program, slot: IntExpression, kind: PassKind) -> Program:
         """The pass of the microbatch and chunk that the slot of this number processes."""
@@ -371,6 +492,9 @@ class Stages:
 
         Messages that drive a stage may lead to another order.
         """
+        if self.v_placed:
+            each = v_order(self.count, stage, self.microbatches)
+            return [f"{kind}{microbatch}.{chunk}" for kind, chunk, microbatch in each]
         schedule = "1f1b" if self.driven else self.schedule
         begun = {"F": 0, "B": 0, "W": 0}
         names = []
@@ -410,6 +534,8 @@ class Stages:
 
     def in_flight(self, stage: int) -> int:
         """Largest number of slots in flight on a stage: its warm-up slots and one more."""
+        if self.v_placed:
+            return max(buffers(self.count, self.microbatches, "F", "B")[stage]) + 1
         return self.most_in_flight if self.driven else min(self.slot_count, self.warmup_of(stage) + 1)
 
     @property
@@ -417,6 +543,8 @@ class Stages:
         """Loops over the copies of activations of microbatches between their forward and their backward pass."""
         if self.count == 1:
             return ()
+        if self.v_placed:
+            return (self._v_copies(BUFFER),)
         if self.driven or self.schedule == "gpipe":
             return ((MICROBATCH, self.in_flight(0)),)
         if self.chunks == 1:
@@ -497,6 +625,11 @@ def _agreement(passes: Program) -> Program:
         for axis in AXES
         if axis in within
     )
+
+
+def _counts(table: Numbers) -> IntExpression:
+    """Number of buffers of a stage."""
+    return Lookup((tuple(max(row) + 1 for row in table),), (0, STAGE))
 
 
 def _negative(value: IntExpression) -> IntExpression:

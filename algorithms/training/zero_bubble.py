@@ -23,7 +23,6 @@ from quadrille.algorithms.schedule.ops import Op, Pointwise, Send, reads, writes
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.program import ops as ops_of
 from quadrille.algorithms.schedule.tensors import Tensor
-from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.recompute import Fetch
 from quadrille.algorithms.training.transformer import LAYER
@@ -127,8 +126,8 @@ class _Splitter:
         """The tensor that W reads in place of a tensor of the whole backward pass."""
         if name in written_here:
             raise InputError(
-                f"pipeline-schedule zb-h1: a loop over panels writes {name} and computes gradients of weights from it; "
-                "1f1b is accepted"
+                f"pipeline-schedule zb-h1 or zb-v: a loop over panels writes {name} and computes gradients of weights "
+                "from it; 1f1b is accepted"
             )
         if not self.last_version[name]:
             self.stored.add(name)
@@ -184,7 +183,7 @@ def with_split_copies(
     """
     stored = frozenset[str]().union(*(split.stored for split in splits))
     kept = frozenset[str]().union(*(split.kept for split in splits))
-    pending = ((MICROBATCH, stages.pending_buffers), *(((LAYER, stages.length()),) if layered else ()))
+    pending = (stages.pending_copies, *(((LAYER, stages.length()),) if layered else ()))
     (until_backward,) = stages.in_flight_copies
 
     def copied(tensor: Tensor) -> Tensor:
@@ -192,9 +191,8 @@ def with_split_copies(
             return replace(tensor, copies=pending)
         if tensor.name not in stored:
             return tensor
-        until_weights = (MICROBATCH, stages.most_stored)
         return replace(
-            tensor, copies=tuple(until_weights if loop == until_backward else loop for loop in tensor.copies)
+            tensor, copies=tuple(stages.stored_copies if loop == until_backward else loop for loop in tensor.copies)
         )
 
     by_name = {tensor.name: tensor for tensor in tensors}

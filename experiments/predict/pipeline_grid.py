@@ -29,7 +29,7 @@ def pipeline_grid(stages: Stages) -> list[str]:
     slots = slots_in_time(stages, SlotSeconds(lengths, [backward * length for length in lengths], weights=weights))
     length = int(max(slot.end for slot in slots))
     idle = 1 - sum(slot.end - slot.start for slot in slots) / (stages.count * length)
-    rule = "interleaved" if stages.chunks > 1 else stages.schedule
+    rule = "interleaved" if stages.chunks > 1 and not stages.v_placed else stages.schedule
     chunks = f", {stages.chunks} chunks of layers each" if stages.chunks > 1 else ""
     title = (
         f"pipeline: {rule}, {stages.count} stages{chunks}, {stages.microbatches} microbatches; "

@@ -23,6 +23,7 @@ from typing import get_args
 
 from quadrille.algorithms.schedule.pass_rules import in_order_of_arrival, next_pass, pass_order
 from quadrille.algorithms.schedule.program import PassKind
+from quadrille.algorithms.schedule.v_order import v_order
 from quadrille.algorithms.training.pipeline import Stages
 
 NEVER = float("inf")
@@ -110,7 +111,10 @@ class _PipelineWalk:
         self._parts = stages.count * stages.chunks
         firsts = [stages.first_state(stage) for stage in range(stages.count)]
         self._states = firsts
-        self._orders = None if stages.driven else [pass_order(stages.schedule, first) for first in firsts]
+        self._order_of = (
+            {stage: _numbers_by_kind(stages, stage) for stage in range(stages.count)} if stages.v_placed else {}
+        )
+        self._orders = None if stages.driven else [_kinds(stages, stage) for stage in range(stages.count)]
         self._next: list[dict[PassKind, Input]] = [
             {kind: self._input(stage, kind, 0) for kind in KINDS} for stage in range(stages.count)
         ]
@@ -150,7 +154,7 @@ class _PipelineWalk:
         if stages.driven:
             self._states[stage] = self._states[stage].after(kind)
         end = now + times.of(kind)[part]
-        self.slots.append(Slot(stage, kind, microbatch, part // stages.count, now, end))
+        self.slots.append(Slot(stage, kind, microbatch, stages.place(part)[1], now, end))
         next_part = part + {"F": 1, "B": -1, "W": 0}[kind]
         free = end
         if kind == "B" and stages.splits:
@@ -158,14 +162,33 @@ class _PipelineWalk:
         if next_part == self._parts:
             self._arrivals["B", microbatch, part] = -NEVER  # needs no message, so it comes before all that do
         elif next_part >= 0 and kind != "W":
-            arrival = end + times.travel_to(kind, next_part)
+            next_stage, _ = stages.place(next_part)
+            arrival = end if next_stage == stage else end + times.travel_to(kind, next_part)
             self._arrivals[kind, microbatch, next_part] = arrival
-            heappush(self._wakes, (arrival, next_part % stages.count))
+            heappush(self._wakes, (arrival, next_stage))
             free = end if stages.driven else max(end, arrival)
         self.free_from[stage] = free
         heappush(self._wakes, (free, stage))
 
     def _input(self, stage: int, kind: PassKind, slot: int) -> Input:
         """Kind, microbatch and position of the chunk of a slot of a stage."""
-        chunk, microbatch = self._stages.of_slot(slot, backwards=kind == "B")
-        return kind, microbatch, chunk * self._stages.count + stage
+        stages = self._stages
+        if stages.v_placed:
+            of_kind = self._order_of[stage][kind]
+            chunk, microbatch = of_kind[min(slot, len(of_kind) - 1)]
+        else:
+            chunk, microbatch = stages.of_slot(slot, backwards=kind == "B")
+        return kind, microbatch, stages.part(stage, chunk)
+
+
+def _kinds(stages: Stages, stage: int) -> tuple[PassKind, ...]:
+    """The kinds of all passes of a stage, in their order."""
+    if stages.v_placed:
+        return tuple(kind for kind, _, _ in v_order(stages.count, stage, stages.microbatches))
+    return pass_order(stages.schedule, stages.first_state(stage))
+
+
+def _numbers_by_kind(stages: Stages, stage: int) -> dict[PassKind, list[tuple[int, int]]]:
+    """Chunk and microbatch of each pass of a stage of a V pipeline, by kind."""
+    order = v_order(stages.count, stage, stages.microbatches)
+    return {kind: [(chunk, microbatch) for each, chunk, microbatch in order if each == kind] for kind in KINDS}

@@ -110,7 +110,7 @@ class StepParts:
         """The time of a microbatch on the slowest stage [s]."""
         kinds = [slots.of(kind) for kind in KINDS if slots.of(kind)]
         each = [sum(seconds[part] for seconds in kinds) + 2 * slots.travel for part in range(len(slots.forward))]
-        return max(sum(each[stage :: stages.count]) for stage in range(stages.count))
+        return max(stages.sum_of_stage(each, stage) for stage in range(stages.count))
 
     def reporting(self, stages: Stages) -> float:
         """The time of a step in which the mean stage works [s]."""
@@ -124,7 +124,8 @@ def stage_message_count(stages: Stages) -> float:
     >>> stage_message_count(Stages(2, layers=4, microbatches=3))
     3.0
     """
-    return 2 * stages.microbatches * (stages.count * stages.chunks - 1) / stages.count
+    messages = stages.count * stages.chunks - (2 if stages.v_placed else 1)
+    return 2 * stages.microbatches * messages / stages.count
 
 
 def sample_experiment(experiment: TrainingExperiment) -> TrainingExperiment:

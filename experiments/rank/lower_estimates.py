@@ -66,7 +66,7 @@ def least_seconds(experiment: TrainingExperiment, flops_per_second: float | None
     """A lower bound of the time of a step [s].
 
     The last stage has its share of the layers and the logits.  It begins after the forward pass of one microbatch
-    through the first chunk of all other stages.
+    through the first chunk of all other stages.  In a V pipeline, the first stage has the logits.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def least_seconds(experiment: TrainingExperiment, flops_per_second: float | None
     if flops_per_second is None:
         return 0.0
     seconds = experiment.step_flops.hardware / (ranks * flops_per_second)
-    if len(set(stages.part_sizes)) > 1:
+    if stages.v_placed or len(set(stages.part_sizes)) > 1:
         return seconds
     chunk_flops = layer_flops(problem.shape, problem.batch // stages.microbatches) * stages.part_sizes[0]
     return seconds + (stages.count - 1) * chunk_flops / (ranks // stages.count * flops_per_second)

@@ -23,7 +23,7 @@ from quadrille.experiments.workloads.training import TrainingExperiment
 Value = tuple[Any, ...]
 """The values of the fields of an option."""
 STATIC_SCHEDULES: tuple[PipelineSchedule, ...] = ("1f1b", "gpipe", "interleaved", "zb-h1")
-"""Schedules that `--search` tries; a message-driven pipeline, which is predicted rank by rank, has to be named."""
+"""Schedules that `--search` tries; zb-v and message-driven, which are predicted rank by rank, have to be named."""
 NO_OVERLAP, ALL_OVERLAPS = (frozenset[OverlapName](),), (frozenset[OverlapName](get_args(OverlapName)),)
 INTERLEAVES = (2, 3, 4)
 """Chunks of layers of a stage that `--search` tries."""

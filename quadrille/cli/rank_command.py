@@ -106,7 +106,7 @@ RANKED = flags_from(
         flag(
             "--pipeline-schedule",
             "NAME,…",
-            "Orders of passes to try: gpipe, 1f1b (the default), interleaved, zb-h1 or message-driven.",
+            "Orders of passes to try: gpipe, 1f1b (the default), interleaved, zb-h1, zb-v or message-driven.",
         ),
     ],
     pipeline_limit=PipelineLimit,

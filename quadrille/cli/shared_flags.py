@@ -61,8 +61,8 @@ PipelineScheduleName = Annotated[
     str,
     flag(
         "--pipeline-schedule",
-        "gpipe|1f1b|interleaved|zb-h1|message-driven",
-        "Order of passes on each pipeline stage; zb-h1: zero bubble; message-driven: as messages arrive.",
+        "gpipe|1f1b|interleaved|zb-h1|zb-v|message-driven",
+        "Order of passes on each pipeline stage; zb-h1, zb-v: zero bubble; message-driven: as messages arrive.",
     ),
 ]
 PipelineLimit = Annotated[

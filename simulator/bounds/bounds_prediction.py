@@ -171,18 +171,17 @@ def _last(instances: Sequence[Instance], span: Span, grid: Grid) -> int:
 def _loads(result: BoundsResult, placement: RankPlacement, most: int) -> tuple[LinkLoad, ...]:
     """The links that are used most, the most used first; a link is in use at least as long as its busiest channel."""
     carried, channels = result.walk.carried, result.channels
-    bytes_moved, busy = result.walk.link_bytes(), channels.link_busy(carried.seconds)
-    busy = np.maximum(busy, carried.links / channels.capacities)
+    bytes_moved = result.walk.link_bytes()
     used = np.flatnonzero(bytes_moved)
-    utilisation = (
-        bytes_moved[used] / (channels.capacities[used] * result.seconds) if result.seconds else np.zeros(len(used))
-    )
+    capacities = channels.capacities[used]
+    busy = np.maximum(channels.link_busy(carried.seconds)[used], carried.links[used] / capacities)
+    utilisation = bytes_moved[used] / (capacities * result.seconds) if result.seconds else np.zeros(len(used))
     chosen = np.argsort(-utilisation, kind="stable")[:most]
     return tuple(
         LinkLoad(
             placement.net.link(int(used[at])).name,
             float(bytes_moved[used[at]]),
-            float(busy[used[at]]),
+            float(busy[at]),
             float(utilisation[at]),
         )
         for at in chosen.tolist()

@@ -169,7 +169,9 @@ def _walk_result(inputs: WalkInputs, own_work: dict[str, Floats], tally: OpTotal
         inputs.nccl.check()
     low, typical, high = (float(walk.ends[row].max()) - walk.begin for row in (LOW, TYPICAL, HIGH))
     if inputs.nccl is None:
-        low = max(low, float((walk.link_bytes() / channels.capacities).max(initial=0.0)))
+        bytes_moved = walk.link_bytes()
+        used = np.flatnonzero(bytes_moved)
+        low = max(low, float((bytes_moved[used] / channels.capacities[used]).max(initial=0.0)))
     return BoundsResult(typical, low, high, walk, tally)
 
 

@@ -225,7 +225,7 @@ def test_where_only_the_search_fits_the_page_says_so(capsys):
         ({"zero": "1", "form": "exact"}, "leave out --zero, or --form"),
         ({"pipeline_schedule": "gpipe"}, "--pipeline-schedule gpipe: is about a pipeline's stages"),
         ({"pipeline_schedule": "gipe", "pipeline": "2"}, "pipeline-schedule 'gipe': accepted are gpipe, 1f1b"),
-        ({"pipeline_schedule": "zb-v", "pipeline": "2"}, "pipeline-schedule 'zb-v'"),
+        ({"pipeline_schedule": "zb-h2", "pipeline": "2"}, "pipeline-schedule 'zb-h2'"),
         ({"pipeline_limit": "3", "pipeline": "2"}, "--pipeline-limit 3: is for --pipeline-schedule message-driven"),
         (
             {"pipeline_limit": "0", "pipeline": "2", "pipeline_schedule": "message-driven"},

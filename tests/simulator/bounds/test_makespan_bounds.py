@@ -24,6 +24,7 @@ from quadrille.simulator.bounds.message_times import equivalent_groups
 from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.simulate import Limits, Shortcuts, Simulator, simulate
 from quadrille.simulator.symmetry.even_shards import with_even_shards
+from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import Machine
 from tests.support.toy_machines import device, leaf_spine, memory_row, one_host, star, transfer_row
 
@@ -272,3 +273,19 @@ def test_what_would_take_long_is_predicted_at_the_granularity_of_collectives():
     assert simulate(schedule, star(24), granularity="auto").bound is None
     assert simulate(schedule, star(24), granularity="auto", limits=no_time).bound is not None
     assert simulate(schedule, star(24), limits=no_time).bound is None
+
+
+@pytest.mark.parametrize("collectives", ["own", "nccl"])
+def test_links_without_bandwidth_that_nobody_uses_cost_nothing(collectives):
+    """1e-320 B/s is so little that a rate calculated from it is 0."""
+    schedule = matmul_schedule(Matmul(64, 64, 64), "4d", Grid(z=2))
+    usual, dead = (
+        simulate(
+            schedule,
+            find_machine("perlmutter", changes, gpus=4),
+            choices=parse_choices(collectives),
+            granularity="collective",
+        )
+        for changes in ([], ["topology.pcie_bandwidth_bytes_per_second=1e-320"])
+    )
+    assert (dead.seconds, dead.links) == (usual.seconds, usual.links)

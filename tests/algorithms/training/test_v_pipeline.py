@@ -1,0 +1,237 @@
+"""ZB-V: its order, executed, simulated and counted in memory."""
+
+from collections import Counter
+
+import pytest
+
+from quadrille.algorithms.analysis.storage import storage
+from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import Communication
+from quadrille.algorithms.schedule.program import Pass, Repeat
+from quadrille.algorithms.schedule.v_order import v_order
+from quadrille.algorithms.training.adam import Adam
+from quadrille.algorithms.training.architecture import Architecture
+from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.layers import LOSS
+from quadrille.algorithms.training.mlp import Mlp
+from quadrille.algorithms.training.pipeline import CHUNK, Stages
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
+from quadrille.algorithms.training.v_pipeline import buffers, gradient_buffers, pass_begins
+from quadrille.algorithms.training.vocabulary import TABLE, TARGETS, TOKENS
+from quadrille.experiments.predict.pipeline_slots import SlotSeconds, slots_in_time
+from quadrille.simulator.simulate import Shortcuts, simulate
+from tests.support.toy_machines import star
+from tests.support.trainings import check_training, schedule_of
+
+BIG = Adam(rate=0.03, decay=0.1, clip=0.05)
+STAGES_AND_MICROBATCHES = [(2, 1), (2, 2), (2, 5), (3, 4), (3, 7), (4, 3), (4, 9)]
+
+
+def gpt(layers=4, batch=12, **options):
+    defaults = {"dtype": "float64", "steps": 2, "adam": BIG, "micro_batch": 2, "pipeline_schedule": "zb-v"}
+    return Gpt(layers, 6, 3, 3, 11, batch, **(defaults | options))
+
+
+@pytest.mark.parametrize(("stages", "count"), STAGES_AND_MICROBATCHES)
+def test_a_transformer_equals_serial(stages, count):
+    check_training(gpt(layers=(4 if stages == 2 else 2) * stages, batch=2 * count), Grid(pipeline=stages))
+
+
+@pytest.mark.parametrize(
+    ("grid", "options"),
+    [
+        (Grid(pipeline=2, x=3), {}),
+        (Grid(pipeline=3, z=2, y=2), {"gathered": "keep", "layers": 6}),
+        (Grid(pipeline=2, data=3, y=2, order=("pipeline", "y", "data")), {}),
+        (Grid(pipeline=2, data=2), {"zero": 1}),
+        (Grid(pipeline=2, data=2), {"zero": 2}),
+        (Grid(pipeline=2, y=3), {"recompute": "full"}),
+        (Grid(pipeline=2, x=3), {"attention": "unfused", "recompute": "selective"}),
+        (Grid(pipeline=2), {"dropout": 0.3, "attention": "unfused"}),
+        (Grid(pipeline=2), {"architecture": Architecture(norm="rms", gated=True, biases=False, positions="rotary")}),
+        (Grid(pipeline=2), {"architecture": Architecture(shared_table=False)}),
+        (Grid(pipeline=2, data=2), {"dtype": "float32"}),
+    ],
+    ids=str,
+)
+def test_other_axes_and_options_equal_serial(grid, options):
+    check_training(gpt(batch=grid.data * grid.z * 24, micro_batch=6, **options), grid)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "grid"),
+    [
+        ("megatron", Grid(pipeline=2, data=2, x=3)),
+        ("optimus", Grid(pipeline=2, z=3, x=3)),
+        ("tesseract", Grid(pipeline=2, y=2, z=3, x=3)),
+        ("bian", Grid(pipeline=2, y=3, z=2, x=3)),
+    ],
+)
+def test_every_scheme_equals_serial(scheme, grid):
+    check_training(gpt(batch=18 * grid.data * grid.z, micro_batch=6), grid, find_scheme(scheme))
+
+
+@pytest.mark.parametrize("overlaps", [("oar", "ors"), ("oar", "ors", "oag")])
+def test_overlaps_equal_serial(overlaps):
+    check_training(gpt(batch=24), Grid(pipeline=2, z=2, x=3), overlaps=overlaps)
+
+
+@pytest.mark.parametrize("microbatches", [1, 2, 5, 9, 16])
+@pytest.mark.parametrize("stages", [2, 3, 5])
+def test_each_pass_runs_once_and_after_what_it_needs(stages, microbatches):
+    begins = pass_begins(stages, microbatches)
+    assert len(begins) == 6 * stages * microbatches
+    for (kind, part, microbatch), begin in begins.items():
+        before = {"F": ("F", part - 1), "B": ("B", part + 1), "W": ("B", part)}[kind]
+        needed = begins.get((*before, microbatch), begins["F", part, microbatch] if kind == "B" else -1)
+        assert needed < begin
+
+
+@pytest.mark.parametrize("stages", [2, 3, 5, 8])
+def test_equal_passes_leave_only_the_idle_slots_of_filling_the_pipeline(stages):
+    for microbatches in (2 * stages - 1, 4 * stages):
+        last = max(pass_begins(stages, microbatches).values())
+        assert last + 1 == 6 * microbatches + stages - 1
+
+
+@pytest.mark.parametrize("stages", [2, 4, 6])
+def test_no_stage_stores_more_chunks_than_the_first_stage_of_1f1b(stages):
+    for row in buffers(stages, 4 * stages, "F", "W"):
+        assert max(row) + 1 <= 2 * stages
+
+
+@pytest.mark.parametrize("microbatches", [1, 4, 11])
+@pytest.mark.parametrize("stages", [2, 3, 5])
+def test_no_buffer_is_taken_before_it_is_free(stages, microbatches):
+    for first, last in ("FB", "FW", "BW"):
+        table = buffers(stages, microbatches, first, last)
+        for stage in range(stages):
+            used = {}
+            for kind, chunk, microbatch in v_order(stages, stage, microbatches):
+                buffer = table[stage][chunk * microbatches + microbatch]
+                if kind == first:
+                    assert buffer not in used
+                    used[buffer] = chunk, microbatch
+                elif kind == last:
+                    assert used.pop(buffer) == (chunk, microbatch)
+            assert not used
+
+
+@pytest.mark.parametrize("microbatches", [1, 4, 11])
+@pytest.mark.parametrize("stages", [2, 3, 5])
+def test_a_gradient_is_taken_before_the_next_is_written_in_its_buffer(stages, microbatches):
+    pipeline = Stages(stages, 2 * stages, microbatches, 2, "zb-v")
+    begins, table = pass_begins(stages, microbatches), gradient_buffers(stages, microbatches)
+    for stage in range(stages):
+        taken = {}
+        backward = [(chunk, number) for kind, chunk, number in v_order(stages, stage, microbatches) if kind == "B"]
+        for chunk, microbatch in backward:
+            part, buffer = pipeline.part(stage, chunk), table[stage][chunk * microbatches + microbatch]
+            assert taken.get(buffer, -1) < begins["B", part, microbatch]
+            taken[buffer] = begins["B", part - 1, microbatch] if part else begins["B", part, microbatch]
+
+
+def passes_of(program, coordinates, kind=None, chunk=0):
+    """Kind, chunk and op of each op inside the passes of a program, in order."""
+    for entry in program:
+        if not isinstance(entry, Repeat):
+            if kind is not None:
+                yield kind, chunk, entry
+            continue
+        for index in entry.indices(coordinates):
+            inside = entry.kind if isinstance(entry, Pass) else kind
+            yield from passes_of(
+                entry.body, coordinates.during(entry.loop, index), inside, index if entry.loop == CHUNK else chunk
+            )
+
+
+def timed_passes(schedule, stage, timeline):
+    """Kind, chunk, op and span of each op inside the passes of a stage."""
+    spans = {(span.op, span.index): span for span in timeline.unrolled().spans if span.rank == stage}
+    instances = Counter()
+    coordinates = schedule.coordinates(stage)
+    for kind, chunk, op in passes_of(schedule.program(coordinates), coordinates):
+        yield kind, chunk, op, spans[op.name, instances[op.name]]
+        instances[op.name] += 1
+
+
+@pytest.mark.parametrize(("stages", "microbatches"), [(2, 1), (2, 5), (3, 4), (3, 9)])
+def test_the_simulated_schedule_takes_as_long_as_the_walk_of_its_slots(stages, microbatches):
+    pipeline = Stages(stages, 2 * stages, microbatches, 2, "zb-v")
+    problem = Gpt(2 * stages, 64, 4, 16, 128, 2 * microbatches, micro_batch=2, pipeline_schedule="zb-v")
+    schedule = schedule_of(problem, Grid(pipeline=stages))
+    timeline = simulate(schedule, star(stages, bandwidth=1e30, latency=0.0)).timeline
+    seconds, begins, ends = Counter(), [], []
+    for stage in range(stages):
+        timed = list(timed_passes(schedule, stage, timeline))
+        for kind, chunk, op, span in timed:
+            if not isinstance(op, Communication):
+                seconds[kind, pipeline.part(stage, chunk)] += span.seconds / microbatches
+        begins.append(0.0 if stage else timed[0][3].start)
+        ends.append(max(span.end for *_, span in timed))
+    each = {kind: [seconds[kind, part] for part in range(2 * stages)] for kind in "FBW"}
+    slots = slots_in_time(pipeline, SlotSeconds(each["F"], each["B"], weights=each["W"], begins=begins))
+    for stage in range(stages):
+        assert max(slot.end for slot in slots if slot.stage == stage) == pytest.approx(ends[stage], rel=1e-9)
+
+
+@pytest.mark.parametrize("grid", [Grid(pipeline=3, y=2), Grid(pipeline=2, z=2, x=2, data=2)], ids=str)
+def test_a_pipeline_takes_equally_long_with_all_ranks_and_with_folded_ranks_and_time(grid):
+    batch = 40 * grid.data * grid.z
+    problem = Gpt(2 * grid.pipeline, 64, 4, 16, 128, batch, steps=1, micro_batch=2, pipeline_schedule="zb-v")
+    schedule = schedule_of(problem, grid)
+    folded, whole = (
+        simulate(schedule, star(grid.size), shortcuts=Shortcuts(fold=fold, fold_time=fold)) for fold in (True, False)
+    )
+    assert folded.timeline.makespan == pytest.approx(whole.timeline.makespan, rel=1e-9)
+
+
+def stored_elements(order, stage, microbatches=16):
+    problem = Gpt(8, 64, 4, 16, 128, 2 * microbatches, micro_batch=2, dtype="float32", pipeline_schedule=order)
+    schedule = schedule_of(problem, Grid(pipeline=4))
+    stored = storage(schedule, schedule.coordinates(stage), Choices())
+    return {name: stored.tensors[name] * stored.copies[name] for name in stored.tensors}
+
+
+def test_each_stage_stores_as_many_activations_as_the_first_stage_of_1f1b():
+    most = stored_elements("1f1b", 0)["N1"]
+    assert [stored_elements("zb-v", stage)["N1"] for stage in range(4)] == [most] * 4
+
+
+def test_the_first_stage_holds_embedding_and_loss_and_the_last_stage_hands_over():
+    schedule = schedule_of(gpt(layers=6), Grid(pipeline=3))
+    stored = [storage(schedule, schedule.coordinates(stage), Choices()).tensors for stage in range(3)]
+    each = [{name for name, elements in tensors.items() if elements} for tensors in stored]
+    assert [{TABLE, LOSS, TOKENS, TARGETS} <= tensors for tensors in each] == [True, False, False]
+    assert ["X handed over" in tensors for tensors in each] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((2, 6, 4, 2), "pipeline-schedule zb-v: layers = 6: two chunks on each of 2 stages"),
+        ((2, 8, 4, 3), "interleave 3: pipeline-schedule zb-v has two chunks on a stage: 2 is accepted"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments, message):
+    with pytest.raises(InputError, match=message):
+        Stages(*arguments, schedule="zb-v")
+
+
+def test_uneven_stages_are_refused():
+    with pytest.raises(InputError, match="pipeline-schedule zb-v: stages 1,2,3,2: two chunks"):
+        Stages(2, 8, 4, 2, "zb-v", sizes=(1, 2, 3, 2))
+
+
+def test_linear_layers_are_refused():
+    problem = Mlp((7, 11, 5, 13, 3), 24, micro_batch=2, pipeline_schedule="zb-v")
+    with pytest.raises(InputError, match="pipeline-schedule zb-v: a stage of an MLP has one chunk of layers"):
+        schedule_of(problem, Grid(pipeline=2))
+
+
+def test_one_stage_has_whole_backward_passes():
+    split, whole = (schedule_of(gpt(pipeline_schedule=order), Grid(y=3)) for order in ("zb-v", "1f1b"))
+    assert split.roles == whole.roles
+    assert split.tensors == whole.tensors
