@@ -1,18 +1,25 @@
 """The study of message-driven pipelines: its points, its answer, and the laboratories of its measured part."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.pass_rules import pass_order
+from quadrille.algorithms.training.gpt import pipeline_stages
 from quadrille.experiments.laboratory.laboratory_commands import parse_laboratory
+from quadrille.experiments.predict.predict import prediction_record
 from quadrille.experiments.sweep.training_study import Findings, StudyOptions
 from quadrille.studies.message_driven_worth import measured_gains
 from quadrille.studies.message_driven_worth import study as worth
 from tests.support.quadrille import ROOT, called
+from tests.support.toy_machines import star
 
 SMALL = "layers=8,hidden=512,heads=8,sequence=256,vocabulary=512"
+RESULTS = ROOT / "studies/message_driven_worth/results"
 COMPARED = (worth.BASELINE, worth.DRIVEN)
 QUESTION = worth.DrivenQuestion(gpt=SMALL, stages=8, microbatches=8, noise=(40,), seeds=2)
 
@@ -48,15 +55,25 @@ def test_the_figure_has_a_bar_for_each_gain(findings):
     assert len(axis.patches) == len(worth.disturbances_in(findings.rows)) * len(worth.COLOURS)
 
 
-def test_the_page_holds_the_numbers_of_its_results():
-    page = (ROOT / "studies/message_driven_worth/README.md").read_text()
-    (path,) = sorted((ROOT / "studies/message_driven_worth/results").glob("*.json"))[-1:]
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_the_page_holds_the_numbers_of_its_results(path):
+    page = (RESULTS.parent / "README.md").read_text()
     stored = msgspec.json.decode(path.read_bytes())
     stored.pop("schema")
     rows = msgspec.convert(stored, Findings).rows
+    lines = page[page.index(path.name) :].splitlines()
     for disturbance in worth.disturbances_in(rows):
-        line = next(line for line in page.splitlines() if line.startswith(f"| {disturbance.name} |"))
-        assert f"{100 * disturbance.gain(worth.DRIVEN):+.1f} %" in line
+        line = next(line for line in lines if line.startswith(f"| {disturbance.name} |"))
+        for schedule in ("interleaved", "zb-h1", worth.DRIVEN):
+            assert f"{100 * disturbance.gain(schedule):+.1f} %" in line
+
+
+def test_a_pipeline_of_many_gpus_is_walked_pass_by_pass_without_noise():
+    question = worth.DrivenQuestion(gpt=SMALL, stages=2, grid="data=2,x=2", microbatches=4, interleave=2)
+    findings = worth.message_driven_worth(question, StudyOptions(quiet=True))
+    assert {row.point["disturbance"] for row in findings.rows} == {worth.NONE, worth.SLOW_STAGE, worth.SLOW_LINK}
+    assert {row.answer.ranks for row in findings.rows} == {8}
+    assert findings.flags["batch"] == "8"
 
 
 def test_a_model_with_too_few_layers_is_refused_in_one_line(capsys):
@@ -75,10 +92,29 @@ def test_the_slow_cable_of_a_laboratory_is_the_cable_of_one_host(tmp_path):
     assert {rate for name, rate in rates.items() if "host:1" not in name} == {measured_gains.RATE}
 
 
-def test_a_slow_stage_has_more_layers_of_the_same_model():
-    cases = {case.name: case.stages for case in measured_gains.CASES}
-    assert {sum(stages) for stages in cases.values()} == {len(measured_gains.MODEL.widths) - 1}
-    assert cases["slow stage"][measured_gains.SLOW_HOST] == 2 * cases["none"][measured_gains.SLOW_HOST]
+def test_orders_part_where_a_message_decides_otherwise():
+    predicted = prediction_record(measured_gains.step_of("message-driven"), star(4), granularity="exact")
+    static = prediction_record(measured_gains.step_of("1f1b"), star(4), granularity="exact")
+    assert measured_gains.parting(static) == ""
+    stages = pipeline_stages(measured_gains.MODEL, Grid(pipeline=4))
+    usual = ["".join(pass_order("1f1b", stages.first_state(stage))) for stage in range(4)]
+    parts = [stage for stage in range(4) if predicted.pass_orders[stage] != usual[stage]]
+    assert measured_gains.parting(predicted).startswith(f"stage {parts[0]} pass ")
+
+
+def test_the_busy_process_ends_with_its_context():
+    with measured_gains.busy_process(0.01):
+        assert any("expovariate" in line for line in processes())
+    assert not any("expovariate" in line for line in processes())
+
+
+def processes():
+    """The command lines of all processes."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            lines.append(path.read_text())
+    return lines
 
 
 def test_the_measured_part_needs_a_machine_file():
