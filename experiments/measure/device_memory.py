@@ -36,10 +36,10 @@ def check_device_memory(experiment: Experiment, schedule: Schedule, limit: int) 
         for flag, options in _options_with_less(experiment)
         if (size := _bytes_with(options, limit)) is not None
     ]
-    others = f", {' or '.join(fitting)}" if fitting else ", a smaller --batch or more ranks"
+    others = f"this limit with {' or '.join(fitting)}" if fitting else "a smaller --batch or more ranks"
     raise InputError(
         f"--device-memory {format_bytes(limit)} ({limit} bytes): a rank needs {format_bytes(needed)} ({needed} bytes); "
-        f"accepted is as much{others}"
+        f"accepted are {needed} bytes and more, or {others}"
     )
 
 
