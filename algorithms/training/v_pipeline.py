@@ -44,7 +44,7 @@ def buffers(stages: int, microbatches: int, first: PassKind, last: PassKind) -> 
     """Returns the buffer of each chunk · microbatches + microbatch of each stage, from a pass until another has ended.
 
     >>> buffers(2, 4, "F", "B")
-    ((0, 1, 2, 0, 3, 2, 0, 1), (0, 0, 0, 0, 1, 1, 1, 1))
+    ((0, 1, 2, 3, 3, 3, 0, 0), (0, 2, 1, 3, 1, 3, 0, 2))
     """
     return tuple(
         _numbered(

@@ -7,9 +7,10 @@ import pytest
 from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.schedule.ops import Communication
-from quadrille.algorithms.schedule.program import Pass, Repeat
+from quadrille.algorithms.schedule.ops import Communication, Receive, Send
+from quadrille.algorithms.schedule.program import Pass, Repeat, walk
 from quadrille.algorithms.schedule.v_order import v_order
 from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.architecture import Architecture
@@ -131,6 +132,21 @@ def test_a_gradient_is_taken_before_the_next_is_written_in_its_buffer(stages, mi
             part, buffer = pipeline.part(stage, chunk), table[stage][chunk * microbatches + microbatch]
             assert taken.get(buffer, -1) < begins["B", part, microbatch]
             taken[buffer] = begins["B", part - 1, microbatch] if part else begins["B", part, microbatch]
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4, 5])
+def test_no_stage_sends_and_receives_on_one_lane_and_both_ends_of_a_message_agree(stages):
+    schedule = schedule_of(gpt(layers=2 * stages), Grid(pipeline=stages))
+    sent, received = set(), set()
+    for stage in range(stages):
+        coordinates = schedule.coordinates(stage)
+        each = [*walk(schedule.program(coordinates), coordinates)]
+        sends = {(stage, evaluate(op.to, at), op.lane) for op, at in each if isinstance(op, Send)}
+        receives = {(evaluate(op.sender, at), stage, op.lane) for op, at in each if isinstance(op, Receive)}
+        assert not {lane for *_, lane in sends} & {lane for *_, lane in receives}
+        sent, received = sent | sends, received | receives
+    assert sent == received
+    assert len(sent) == 4 * (stages - 1)
 
 
 def passes_of(program, coordinates, kind=None, chunk=0):
