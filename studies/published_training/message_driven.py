@@ -110,23 +110,25 @@ def pipeline_experiment(
 
 def candidates(training: ClaimedTraining, setup: PipelineSetup) -> Iterator[TrainingExperiment]:
     """The steps of a setup that are tried; with microbatches of fewer tokens only if no others fit."""
-    usual = list(_fitting(training, setup, setup.tokens))
-    yield from usual or _fitting(training, setup, FEWER_TOKENS)
+    usual = list(_smallest_pipelines(training, setup, setup.tokens))
+    yield from usual or _smallest_pipelines(training, setup, FEWER_TOKENS)
 
 
-def _fitting(training: ClaimedTraining, setup: PipelineSetup, sizes: Sequence[int]) -> Iterator[TrainingExperiment]:
+def _smallest_pipelines(
+    training: ClaimedTraining, setup: PipelineSetup, sizes: Sequence[int]
+) -> Iterator[TrainingExperiment]:
     """The step with the smallest number of stages that fits, for each number of tokens of a microbatch."""
     depths = [stages for stages in range(1, training.shape.layers + 1) if training.gpus % stages == 0]
     for tokens in sizes:
         micro = max(1, tokens // training.shape.sequence)
-        fitting = (
+        large_enough = (
             experiment
             for stages in ([setup.stages] if setup.stages else depths)
             if training.batch % (training.gpus // stages * micro) == 0
             for experiment in (pipeline_experiment(training, setup, stages, micro),)
             if experiment_peak_bytes(experiment) <= training.model.device.memory_bytes
         )
-        yield from islice(fitting, 1)
+        yield from islice(large_enough, 1)
 
 
 def predicted_step(training: ClaimedTraining, experiment: TrainingExperiment) -> PipelineStep:
