@@ -171,13 +171,24 @@ def parameter_sharding(
     ------
     InputError : compressed states in host memory
     """
-    if buckets is not None and pruning.compressed:
+    if buckets is not None:
+        refuse_compressed_on_host(pruning)
+    keeps = gathered == "keep"
+    return ParameterSharding(zero if grid.data > 1 else 0, precision, microbatches, keeps, buckets, pruning)
+
+
+def refuse_compressed_on_host(pruning: Pruning) -> None:
+    """Raises InputError for compressed states with an offloaded optimizer.
+
+    Raises
+    ------
+    InputError : states are compressed
+    """
+    if pruning.compressed:
         raise InputError(
             "--sparse-states with --offload: buckets cut dense states; accepted is either of them, or --sparsity "
             "without --sparse-states"
         )
-    keeps = gathered == "keep"
-    return ParameterSharding(zero if grid.data > 1 else 0, precision, microbatches, keeps, buckets, pruning)
 
 
 def refuse_sharded_weights(zero: int, grid: Grid) -> None:

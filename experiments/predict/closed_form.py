@@ -48,12 +48,16 @@ from quadrille.algorithms.schedule.ops import (
     Broadcast,
     Communication,
     CommunicationOp,
+    Compute,
+    HostCopy,
     Op,
     Receive,
     Reduce,
     ReduceScatter,
     Send,
     Shift,
+    is_host_op,
+    lane,
 )
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import walk
@@ -63,6 +67,7 @@ from quadrille.experiments.predict.hop_costs import AxisHopCosts
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.compute_model import ComputeModel
 from quadrille.simulator.machine.placement import place_ranks
+from quadrille.simulator.ranks.host_links import ranks_that_share
 from quadrille.simulator.ranks.local_work import estimate_op
 from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.topologies.machines.machine import Machine
@@ -102,7 +107,8 @@ class ClosedFormModel:
         self._machine = machine
         self._choices = choices
         self._rings = rings or {}
-        engine, placement = FlowEngine(simpy.Environment()), place_ranks(machine, ranks)
+        self._placement = placement = place_ranks(machine, ranks)
+        engine = FlowEngine(simpy.Environment())
         wiring = ResourceDemands(machine, ranks, engine, placement=placement)
         self.hops = AxisHopCosts(machine, ranks, placement, wiring, engine)
         cores = wiring.cores_of(wiring.endpoint(0))
@@ -132,7 +138,19 @@ class ClosedFormModel:
                 yield op, coordinates, self._communication(op, schedule, coordinates, roots)
             else:
                 seconds, _, _ = estimate_op(self._compute, op, op_plans.local(op, coordinates), overhead)
-                yield op, coordinates, self._crowd * seconds
+                yield op, coordinates, self._sharing(op) * seconds + self._copy_latency(op)
+
+    def _copy_latency(self, op: Compute) -> float:
+        """The time from issue to start of a host copy [s]."""
+        link = self._machine.host_link
+        return link.latency_seconds if isinstance(op, HostCopy) and link is not None else 0.0
+
+    def _sharing(self, op: Compute) -> float:
+        """The ranks that share the cores, the host link or the host memory of an op, as a factor of its time."""
+        link = self._machine.host_link
+        if not is_host_op(op) or link is None:
+            return self._crowd
+        return ranks_that_share(link, lane(op), self._placement)
 
     def ring_link(self, grid: Grid, axis: Axis, size: int = 1) -> AlphaBetaLink:
         """The latency and bandwidth of a step of `size` bytes in all rings along an axis at once."""

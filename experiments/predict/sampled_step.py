@@ -4,11 +4,13 @@ The sample runs on the ranks of one pipeline stage.  Its ops are divided into pa
 are combined in the order of the pipeline's slots (`pipeline_slots.py`).
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.schedule.ops import Communication
+from quadrille.algorithms.schedule.ops import HOST_LANES, Communication, Op, is_host_op, lane
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES
 from quadrille.algorithms.training.gpt import Gpt
@@ -26,10 +28,13 @@ from quadrille.experiments.predict.step_parts import (
 from quadrille.experiments.predict.training_step import (
     SimulatedOps,
     TrainingStep,
+    is_beside_compute,
     with_layers,
     without_rounding_error,
 )
 from quadrille.experiments.workloads.training import TrainingExperiment
+
+COMPUTE, ALONE, OVERLAPPED = "compute", "communication", "overlapped communication"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +45,20 @@ class SampleCosts:
     ----------
     local : parts of the step's local work
     communication, overlapped : parts of its communication, without and with overlap
+    host : parts of the copies and work for the host: of each lane the total, of the lanes the longest
     table_gradient_bytes : size of a rank's gradient of the embedding table [B]
     """
 
     local: StepParts
     communication: StepParts
     overlapped: StepParts
+    host: StepParts
     table_gradient_bytes: int
 
     @property
     def seconds(self) -> StepParts:
         """The parts of the step if local work hides as much of the overlapped communication as takes no longer."""
-        return self.local.longer(self.overlapped) + self.communication
+        return self.local.longer(self.overlapped) + self.communication + self.host
 
     @property
     def hidden(self) -> StepParts:
@@ -63,11 +70,19 @@ def sample_costs(sampled: TrainingExperiment, closed_form_model: ClosedFormModel
     """The closed-form times of a sample (`sample_experiment`)."""
     schedule = sampled.applied_schedule()
     loops = loops_by_op(schedule)
-    costs: dict[bool | None, list[tuple[Loops, float]]] = {None: [], False: [], True: []}
+    costs: dict[str, list[tuple[Loops, float]]] = defaultdict(list)
     for op, _, seconds in closed_form_model.priced(schedule):
-        costs[op.concurrent if isinstance(op, Communication) else None].append((loops[op.name], seconds))
-    local, communication, overlapped = (step_parts(costs[kind], sampled) for kind in (None, False, True))
-    return SampleCosts(local, communication, overlapped, _table_gradient_bytes(schedule))
+        costs[_cost_kind(op)].append((loops[op.name], seconds))
+    local, communication, overlapped = (step_parts(costs[kind], sampled) for kind in (COMPUTE, ALONE, OVERLAPPED))
+    host = reduce(StepParts.longer, (step_parts(costs[lane_name], sampled) for lane_name in HOST_LANES))
+    return SampleCosts(local, communication, overlapped, host, _table_gradient_bytes(schedule))
+
+
+def _cost_kind(op: Op) -> str:
+    """The kind of a cost: local work, communication without or with overlap, or the lane of work for the host."""
+    if isinstance(op, Communication):
+        return OVERLAPPED if op.concurrent else ALONE
+    return lane(op) if is_host_op(op) else COMPUTE
 
 
 def closed_form_step(
@@ -89,7 +104,9 @@ def closed_form_step(
         experiment, costs.table_gradient_bytes, closed_form_model
     )
     compute, hidden = costs.local.reporting(stages), costs.hidden.reporting(stages)
-    transfer = (costs.communication + costs.overlapped).reporting(stages) + stage_message_count(stages) * hop
+    transfer = (costs.communication + costs.overlapped + costs.host).reporting(stages) + stage_message_count(
+        stages
+    ) * hop
     return TrainingStep(
         seconds=seconds,
         compute=compute,
@@ -160,8 +177,8 @@ def sampled_step(
     def mean_stage_seconds(seconds: Mapping[str, float]) -> float:
         return step_parts(((loops[name], each) for name, each in seconds.items()), sampled).reporting(stages)
 
-    local_parts = {op.name: op.seconds for op in simulated.every.ops if op.axis is None}
-    communication_parts = {op.name: op for op in simulated.every.ops if op.axis is not None}
+    local_parts = {op.name: op.seconds for op in simulated.every.ops if not is_beside_compute(op)}
+    communication_parts = {op.name: op for op in simulated.every.ops if is_beside_compute(op)}
     exposed = {name: op.exposed_seconds for name, op in communication_parts.items()}
     charged = step_parts(((loops[name], each) for name, each in (local_parts | exposed).items()), sampled)
     waiting_factor = simulated.every.seconds / sum((local_parts | exposed).values())

@@ -10,7 +10,7 @@ from quadrille.algorithms.analysis.volumes import total_flops
 from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.algorithms.timelines.op_times import OpTimes
+from quadrille.algorithms.timelines.op_times import HOST_KINDS, OpTimes
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.predict.collectives_choice import choose_collectives
 from quadrille.experiments.workloads.peak_share import peak_share
@@ -32,8 +32,8 @@ class TrainingStep:
     seconds : time of an iteration, without the setup before the first iteration [s]
     compute : time in which the compute lane is busy [s]
     latency : latency of the steps of communication [s]
-    transfer : other time of communication: transfers and additions [s]
-    hidden : time of communication that overlaps the compute lane [s]
+    transfer : other time of communication, and time of copies and work for the host [s]
+    hidden : part of `latency` and `transfer` that overlaps the compute lane or other communication [s]
     waiting : all other time: waiting for the last member of a group, and idle time between ops [s]
     contention : part of `transfer` that is caused by shared links [s]
     exposed_seconds_by_axis : time of communication while the compute lane is idle, by axis [s]
@@ -123,15 +123,20 @@ def simulated_ops(experiment: TrainingExperiment, machine: Machine, granularity:
         prepared = replace(prepared, experiment=chosen)
     simulation = predict_prepared(prepared, granularity)
     every = iteration_times(experiment, schedule, simulation.timeline.makespan, simulation.op_times().values())
-    latency = {op.name: simulation.parts[op.name]["latency"] for op in every.ops if op.axis is not None}
+    latency = {op.name: simulation.parts[op.name]["latency"] for op in every.ops if is_beside_compute(op)}
     return SimulatedOps(schedule, every, latency, simulation.contention, simulation.bound is not None, even)
+
+
+def is_beside_compute(op: OpTimes) -> bool:
+    """Whether an op is communication or work for the host, whose exposed time counts and not its whole time."""
+    return op.axis is not None or op.kind in HOST_KINDS
 
 
 def _simulated_step(experiment: TrainingExperiment, machine: Machine, granularity: AskedGranularity) -> TrainingStep:
     simulation = simulated_ops(experiment, machine, granularity)
     every = simulation.every
-    communication_ops = [op for op in every.ops if op.axis is not None]
-    compute = every.mean(op.seconds for op in every.ops if op.axis is None)
+    communication_ops = [op for op in every.ops if is_beside_compute(op)]
+    compute = every.mean(op.seconds for op in every.ops if not is_beside_compute(op))
     busy, exposed = (
         every.mean(op.seconds for op in communication_ops),
         every.mean(op.exposed_seconds for op in communication_ops),

@@ -8,8 +8,10 @@ from numpy.typing import NDArray
 from quadrille.algorithms.analysis.axonn import MODELLED, block_seconds
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.training.offload import DEFAULT_BUCKET
+from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.rank.candidate_grids import CandidateGrids, Ints, candidate_grids
-from quadrille.experiments.rank.memory_by_grid import peak_bytes_by_grid
+from quadrille.experiments.rank.memory_by_grid import host_bytes_by_grid, peak_bytes_by_grid
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.ring_bandwidths import (
     Ring,
@@ -20,6 +22,7 @@ from quadrille.experiments.rank.ring_bandwidths import (
 from quadrille.experiments.rank.work_sharing import WorkSharing
 from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.experiments.workloads.no_grid import TooLarge, step_shortage
+from quadrille.topologies.machines.machine import HostLink
 
 Floats = NDArray[np.float64]
 EQUAL_DIGITS = 9
@@ -65,11 +68,14 @@ def rank_candidates(question: RankQuestion, work_sharing: WorkSharing) -> Ranked
     InputError : the model can be trained on no grid, or no grid fits in memory
     """
     all_candidates = candidate_grids(question.gpus, question.limits, question.shape, question.problem.batch)
-    bytes_needed = _bytes_of_candidates(question, all_candidates)
+    bytes_needed, host_bytes = _bytes_of_candidates(question, all_candidates)
     bytes_per_rank = question.machine.device.memory_bytes / fullest_device(question.machine, question.gpus).ranks
     fits = bytes_needed <= bytes_per_rank
     if not fits.any():
         raise InputError(_too_large_message(question, all_candidates, bytes_needed))
+    fits &= _fits_on_hosts(question, host_bytes)
+    if not fits.any():
+        raise InputError(_host_shortage_message(question, int(host_bytes.min())))
     fitting = all_candidates[fits]
     table = bandwidth_table(question.machine, question.gpus)
     strides = fitting.strides()
@@ -95,16 +101,54 @@ def rank_candidates(question: RankQuestion, work_sharing: WorkSharing) -> Ranked
     )
 
 
-def _bytes_of_candidates(question: RankQuestion, all_candidates: CandidateGrids) -> Ints:
-    """The largest memory of a rank on each grid [B]; grids with the same axes longer than 1 share a schedule."""
+def _fits_on_hosts(question: RankQuestion, host_bytes: Ints) -> NDArray[np.bool_]:
+    """Whether the memory of a host holds what its ranks keep there, on each grid [grids]."""
+    link = question.machine.host_link
+    if link is None:
+        return np.ones(len(host_bytes), dtype=np.bool_)
+    fits: NDArray[np.bool_] = _ranks_of_host(question, link) * host_bytes <= link.memory_bytes
+    return fits
+
+
+def _ranks_of_host(question: RankQuestion, link: HostLink) -> int:
+    from quadrille.simulator.machine.placement import place_ranks
+    from quadrille.simulator.ranks.host_links import ranks_of_host
+
+    return ranks_of_host(link, place_ranks(question.machine, question.gpus))
+
+
+def _host_shortage_message(question: RankQuestion, rank_bytes: int) -> str:
+    """The error message if the memory of a host suffices on no grid.
+
+    Parameters
+    ----------
+    rank_bytes : least host memory of a rank [B]
+    """
+    link = question.machine.host_link
+    assert link is not None
+    kept, there = _ranks_of_host(question, link) * rank_bytes, format_bytes(int(link.memory_bytes))
+    return (
+        f"no grid fits: --offload {question.problem.offload} keeps at least {format_bytes(kept)} in the memory of a "
+        f"host, and a host of {question.machine.name} has {there}; more --gpus would help"
+    )
+
+
+def _bytes_of_candidates(question: RankQuestion, all_candidates: CandidateGrids) -> tuple[Ints, Ints]:
+    """The largest memory of a rank on each grid, on the device and on its host [B].
+
+    Grids with the same axes longer than 1 share a schedule.
+    """
+    offload = question.problem.offload
+    bucket = DEFAULT_BUCKET if offload is None or not offload.bucket else offload.bucket
     long = np.stack([all_candidates.lengths[axis] > 1 for axis in MODELLED], axis=1)
     kinds, kind_of = np.unique(long, axis=0, return_inverse=True)
-    peak_bytes = np.zeros(len(all_candidates), dtype=np.int64)
+    peak_bytes, host_bytes = (np.zeros(len(all_candidates), dtype=np.int64) for _ in range(2))
     for number in range(len(kinds)):
         same = np.flatnonzero(kind_of.ravel() == number)
         schedule = question.schedule(all_candidates.grid(int(same[0])))
-        peak_bytes[same] = peak_bytes_by_grid(schedule, all_candidates[same].lengths)
-    return peak_bytes
+        peak_bytes[same] = peak_bytes_by_grid(schedule, all_candidates[same].lengths, bucket)
+        host_bytes[same] = host_bytes_by_grid(schedule, all_candidates[same].lengths, bucket)
+    return peak_bytes, host_bytes
 
 
 def _rings_of_axis(strides: Ints, lengths: Ints) -> list[Ring]:

@@ -18,6 +18,8 @@ from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.experiments.workloads.no_grid import TooLarge
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
+from quadrille.simulator.machine.placement import place_ranks
+from quadrille.simulator.ranks.host_links import host_memory_shortage
 
 SIMULATIONS_KEPT = 4
 """Number of simulated samples that are kept for further orders of passes."""
@@ -75,10 +77,21 @@ class Evaluator:
         too_large: list[TooLarge] = []
         for experiment in alternatives:
             needed = experiment_peak_bytes(experiment)
-            if self._placed.fits(self.machine, needed):
+            if not self._placed.fits(self.machine, needed):
+                too_large.append(TooLarge(experiment, needed))
+            elif shortage := self._host_shortage(experiment):
+                too_large.append(TooLarge(experiment, needed, host_shortage=shortage))
+            else:
                 return Configuration(experiment, self._step(experiment), needed)
-            too_large.append(TooLarge(experiment, needed))
         return min(too_large, key=lambda step: step.order)
+
+    def _host_shortage(self, experiment: TrainingExperiment) -> str:
+        """The bytes of an offloaded optimizer that the memory of a host does not hold, as text; empty if it does."""
+        link = self.machine.host_link
+        if experiment.problem.offload is None or link is None:
+            return ""
+        schedule, placement = experiment.applied_schedule(), place_ranks(self.machine, experiment.grid.size)
+        return host_memory_shortage(schedule, placement, link, experiment.execution.choices)
 
     def fastest(self, alternatives: Sequence[TrainingExperiment]) -> Configuration:
         """The fastest of the alternatives, which differ in rank order only; the first if several are equal."""

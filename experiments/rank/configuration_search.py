@@ -28,6 +28,7 @@ from quadrille.experiments.rank.lower_estimates import (
     estimated_seconds,
     least_bytes,
     least_seconds,
+    offload_seconds,
 )
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.ring_bandwidths import (
@@ -193,7 +194,9 @@ def _sorted_by_estimate(
     def seconds(alternatives: Alternatives) -> float:
         experiment = alternatives[0]
         bandwidths = {axis: evaluator.bandwidth(experiment, axis) for axis in MODELLED}
-        return float(f"{estimated_seconds(experiment, question.shape, products, bandwidths, rate):.9e}")
+        copies = offload_seconds(experiment, question.shape, question.machine.host_link)
+        estimate = copies + estimated_seconds(experiment, question.shape, products, bandwidths, rate)
+        return float(f"{estimate:.9e}")
 
     return sorted(map(tuple, grouped.values()), key=seconds)
 

@@ -24,6 +24,7 @@ from quadrille.experiments.workloads.grids import divisors, factorisations
 from quadrille.experiments.workloads.no_grid import DIVISION, ExcludedGrids
 from quadrille.experiments.workloads.rank_orders import FASTEST_FIRST
 from quadrille.experiments.workloads.training import TrainingExperiment
+from quadrille.topologies.machines.machine import Machine
 
 LARGEST_MICROBATCH = 8
 
@@ -63,7 +64,7 @@ def configurations(question: RankQuestion, space: SearchSpace) -> tuple[list[Tra
         if reason := _exclusion_reason(scheme, grid, per_node) or _duplicate_reason(scheme, grid, space):
             excluded.add(reason, f"{scheme.name} on {grid}")
             continue
-        for chosen in _with_options(replace(training, scheme=scheme, grid=grid), space):
+        for chosen in _with_options(replace(training, scheme=scheme, grid=grid), space, question.machine):
             for problem in _problems(chosen, space):
                 experiment = replace(chosen, problem=problem)
                 try:
@@ -75,13 +76,14 @@ def configurations(question: RankQuestion, space: SearchSpace) -> tuple[list[Tra
     return experiments, excluded
 
 
-def _with_options(experiment: TrainingExperiment, space: SearchSpace) -> Iterator[TrainingExperiment]:
+def _with_options(experiment: TrainingExperiment, space: SearchSpace, machine: Machine) -> Iterator[TrainingExperiment]:
     """The experiment with every combination of the values of options that differ on its grid."""
     with_values = [experiment]
     for name, values in space.options.items():
         option = SEARCH_OPTIONS[name]
+        accepted = values if option.exists_on(machine) else (option.idle,)
         with_values = [
-            option.applied(chosen, value) for chosen in with_values for value in option.values_on(chosen, values)
+            option.applied(chosen, value) for chosen in with_values for value in option.values_on(chosen, accepted)
         ]
     yield from with_values
 

@@ -2,7 +2,7 @@
 
     bound    = products at the best rate of the device, once the last stage of the pipeline has its first input
     estimate = (products at the best rate of the device + communication of layers) · (1 + pipeline bubble)
-    bytes    = weights, gradients and optimizer states of the layers, nothing else
+    bytes    = weights, gradients and optimizer states of the layers on the device, nothing else
 
 No configuration is faster than its bound.  The communication of the estimate is that of the 4D model
 (`quadrille.algorithms.analysis.axonn`), with the changes by a pipeline and ZeRO: weights are gathered for every
@@ -19,7 +19,7 @@ from quadrille.algorithms.training.flops import layer_flops
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.experiments.workloads.training import TrainingExperiment
-from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.machines.machine import HostLink, Machine
 
 MASTER_AND_MOMENTS = 12
 GATHERED_ONCE = 2 / 3
@@ -37,6 +37,8 @@ def least_bytes(experiment: TrainingExperiment, shape: ModelShape) -> float:
     gradients = problem.gradient_bytes if problem.precision.mixed else item
     states = MASTER_AND_MOMENTS if problem.precision.mixed else 2 * item
     state_bytes: tuple[float, float, float] = (item, gradients, states)
+    if problem.offload is not None:  # weights as products read them, and gradients
+        state_bytes = (item, gradients, 0)
     if problem.pruning.compressed:
         state_bytes = _compressed_bytes(problem, item, gradients, states)
     bytes_of_weight = sum(
@@ -117,6 +119,17 @@ def estimated_seconds(
     seconds = max(compute, others + sums / 2) + sums / 2 if is_beside else compute + others + sums
     bubble = (stages.count - 1) / (stages.chunks * stages.microbatches) * (BUBBLE_OF_SPLIT if stages.splits else 1)
     return seconds * (1 + bubble)
+
+
+def offload_seconds(experiment: TrainingExperiment, shape: ModelShape, link: HostLink | None) -> float:
+    """The estimated time of the copies of an offloaded optimizer, in one direction [s]; 0 without offload."""
+    problem, grid = experiment.problem, experiment.grid
+    assert isinstance(problem, Gpt)
+    if problem.offload is None or link is None:
+        return 0.0
+    parameters = shape.layers * shape.products / (grid.size // grid.data * (grid.data if problem.zero else 1))
+    bytes_of_weight = problem.gradient_bytes if problem.offload.updates_on_host else MASTER_AND_MOMENTS
+    return parameters * bytes_of_weight * link.gpus / link.bytes_per_second
 
 
 def _passes_over_data(zero: int, microbatches: int) -> float:

@@ -7,6 +7,7 @@ whose shards are the largest.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,33 +18,76 @@ from quadrille.algorithms.schedule.ops import AllGather, AllReduce, Broadcast, O
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.algorithms.schedule.tensors import Tensor
+from quadrille.algorithms.training.layers import BUCKET
+from quadrille.algorithms.training.offload import BUCKET_SIZE, DEFAULT_BUCKET, SETS
 
 Ints = NDArray[np.int64]
 Lengths = Mapping[Axis, Ints]
 
 
-def peak_bytes_by_grid(schedule: Schedule, lengths: Lengths) -> Ints:
-    """The memory of rank 0 on each grid [B] [grids].
+def peak_bytes_by_grid(schedule: Schedule, lengths: Lengths, bucket: int = DEFAULT_BUCKET) -> Ints:
+    """The memory of the device of rank 0 on each grid [B] [grids].
 
     Parameters
     ----------
     schedule : schedule on a grid with the same axes longer than 1, because its ops may depend on them
     lengths : length of each axis that a layout names [grids]
+    bucket : largest number of parameters of a bucket of an offloaded optimizer
     """
     written = tuple(all_ops(schedule))
     touched = {name for op in written for name in (*reads(op), *writes(op))}
     touched |= {*schedule.inputs, *schedule.state, *schedule.outputs}
+    touched |= {tensor.staged_in for tensor in schedule.tensors.values() if tensor.staged_in is not None}
     total = _scratch(schedule, written, lengths)
     for name in sorted(touched):
         tensor = schedule.tensors[name]
-        size = _elements(schedule, tensor, lengths) * schedule.item_bytes(name)
+        if tensor.on_host:
+            continue
+        size = _elements(schedule, tensor, lengths, bucket) * schedule.item_bytes(name)
         total = total + np.where(_is_view(schedule, name, written, lengths), 0, size)
     return total
 
 
-def _elements(schedule: Schedule, tensor: Tensor, lengths: Lengths) -> Ints:
-    """The number of elements of all copies of a tensor on rank 0 [grids]."""
+def host_bytes_by_grid(schedule: Schedule, lengths: Lengths, bucket: int = DEFAULT_BUCKET) -> Ints:
+    """The host memory of rank 0 on each grid [B] [grids].
+
+    Parameters
+    ----------
+    schedule, lengths, bucket : as in `peak_bytes_by_grid`
+    """
+    total = np.zeros_like(next(iter(lengths.values())))
+    for name, tensor in schedule.tensors.items():
+        if tensor.on_host and tensor.staged_in is None:
+            block = _elements(schedule, tensor, lengths, bucket)
+            total = total + block * schedule.item_bytes(name)
+    return total
+
+
+def _elements(schedule: Schedule, tensor: Tensor, lengths: Lengths, bucket: int) -> Ints:
+    """The number of elements of all copies of a tensor on rank 0 [grids]; buckets of a tensor have the same size."""
+    if BUCKET_SIZE in (tensor.rows.dimension, tensor.columns.dimension):
+        return SETS * _bucket_elements(schedule, tensor.name, lengths, bucket)
+    if tensor.buckets is not None:
+        whole = replace(tensor, buckets=None, copies=tuple(copy for copy in tensor.copies if copy[0] != BUCKET))
+        block = _block(schedule, whole, lengths)
+        count = _bucket_count(block, bucket)
+        return count * _longest(block, count) * whole.copy_count(schedule.coordinates(0))
     return _block(schedule, tensor, lengths) * tensor.copy_count(schedule.coordinates(0))
+
+
+def _bucket_elements(schedule: Schedule, buffer: str, lengths: Lengths, bucket: int) -> Ints:
+    """The number of elements of the largest bucket in a bucket buffer [grids]."""
+    largest = np.zeros_like(next(iter(lengths.values())))
+    for tensor in schedule.tensors.values():
+        if tensor.staged_in == buffer:
+            block = _block(schedule, tensor, lengths)
+            largest = np.maximum(largest, _longest(block, _bucket_count(block, bucket)))
+    return largest
+
+
+def _bucket_count(block: Ints, bucket: int) -> Ints:
+    """The number of buckets of a block [grids]."""
+    return np.maximum(1, -(-block // bucket))
 
 
 def _block(schedule: Schedule, tensor: Tensor, lengths: Lengths) -> Ints:

@@ -9,6 +9,7 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.model_shapes import ModelShape
+from quadrille.algorithms.training.zero import refuse_compressed_on_host
 from quadrille.experiments.predict.prepared_experiment import with_machine_choices
 from quadrille.experiments.rank.candidate_grids import GridLimits
 from quadrille.experiments.workloads.training import TrainingExperiment
@@ -43,6 +44,7 @@ class RankQuestion:
         object.__setattr__(self, "training", with_machine_choices(self.training, self.machine))
         self.training.execution.choices.check_schedulable()
         check_gpus(self.machine, self.gpus)
+        check_offload(self.machine, self.problem)
 
     @property
     def problem(self) -> Gpt:
@@ -66,6 +68,23 @@ class RankQuestion:
     def schedule(self, grid: Grid) -> Schedule:
         """The step's schedule on a grid, with the requested overlaps, not checked."""
         return self.experiment(grid).applied_schedule()
+
+
+def check_offload(machine: Machine, problem: Gpt) -> None:
+    """Checks that a model's optimizer state can be in the host memory of a machine, if the model offloads it.
+
+    Raises
+    ------
+    InputError : the machine has no host link, or the states are compressed
+    """
+    if problem.offload is None:
+        return
+    refuse_compressed_on_host(problem.pruning)
+    if machine.host_link is None:
+        raise InputError(
+            f"--offload {problem.offload}: {machine.name} has no host link; accepted is a machine with a table "
+            "[host_link], or no --offload"
+        )
 
 
 def check_gpus(machine: Machine, gpus: int) -> None:

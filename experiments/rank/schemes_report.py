@@ -50,6 +50,7 @@ class ModelledConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     recompute: Recompute
     gathered: Gathered
     overlap: str
+    offload: str
     seconds: float
     compute_seconds: float
     communication_seconds: float
@@ -76,6 +77,7 @@ class SimulatedConfiguration(SimulatedEntry, frozen=True, kw_only=True):
     recompute: Recompute
     gathered: Gathered
     overlap: str
+    offload: str
     communication_seconds: float
 
 
@@ -178,6 +180,7 @@ def _common_fields(configuration: Configuration, step: TrainingStep) -> dict[str
         "recompute": problem.recompute,
         "gathered": problem.gathered,
         "overlap": ",".join(experiment.execution.overlap_names) or "none",
+        "offload": "none" if problem.offload is None else str(problem.offload),
         "communication_seconds": step.latency + step.transfer,
         "memory_bytes": configuration.peak_bytes,
     }
@@ -245,6 +248,7 @@ def _options_text(configuration: SimulatedConfiguration) -> str:
     words += [f"recompute {configuration.recompute}"] if configuration.recompute != "none" else []
     words += ["gathered keep"] if configuration.gathered == "keep" else []
     words += [f"overlap {configuration.overlap}"] if configuration.overlap != "none" else []
+    words += [f"offload {configuration.offload}"] if configuration.offload != "none" else []
     return ", ".join(words)
 
 

@@ -18,13 +18,16 @@ from typing import Any, get_args
 from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.offload import Offload
 from quadrille.experiments.workloads.training import TrainingExperiment
+from quadrille.topologies.machines.machine import Machine
 
 Value = tuple[Any, ...]
 """The values of the fields of an option."""
 STATIC_SCHEDULES: tuple[PipelineSchedule, ...] = ("1f1b", "gpipe", "interleaved", "zb-h1")
 """Schedules that `--search` tries; zb-v and message-driven, which are predicted rank by rank, have to be named."""
 NO_OVERLAP, ALL_OVERLAPS = (frozenset[OverlapName](),), (frozenset[OverlapName](get_args(OverlapName)),)
+NO_OFFLOAD, OPTIMIZER_OFFLOAD = (None,), (Offload(),)
 INTERLEAVES = (2, 3, 4)
 """Chunks of layers of a stage that `--search` tries."""
 
@@ -41,6 +44,7 @@ class SearchOption:
     idle : value without which the step is the same, where no other value changes it
     changes : function that says whether a value changes the step of an experiment
     of_execution : whether the fields are of the execution, and not of the model
+    needs_host_link : whether all values but `idle` need a machine with a host link
     """
 
     fields: tuple[str, ...]
@@ -49,6 +53,7 @@ class SearchOption:
     idle: Value
     changes: Callable[[TrainingExperiment, Value], bool]
     of_execution: bool = False
+    needs_host_link: bool = False
 
     def applied(self, experiment: TrainingExperiment, value: Value) -> TrainingExperiment:
         """The experiment with a value of the option."""
@@ -57,6 +62,10 @@ class SearchOption:
         if self.of_execution:
             return replace(experiment, execution=replace(experiment.execution, **chosen))
         return replace(experiment, problem=replace(experiment.problem, **chosen))
+
+    def exists_on(self, machine: Machine) -> bool:
+        """Whether a machine has what the option needs."""
+        return not self.needs_host_link or machine.host_link is not None
 
     def values_on(self, experiment: TrainingExperiment, values: tuple[Value, ...]) -> tuple[Value, ...]:
         """The values among these that make different steps of an experiment."""
@@ -68,10 +77,14 @@ def value_text(value: Value) -> str:
 
     >>> value_text(("interleaved", 2, 0)), value_text((0,)), value_text((frozenset({"ors", "oag"}),))
     ('interleaved 2', '0', 'ors,oag')
+    >>> value_text((None,)), value_text((Offload(4096),))
+    ('none', 'optimizer:4096')
     """
     first, *more = value
     if isinstance(first, frozenset):
         return ",".join(name for name in get_args(OverlapName) if name in first) or "none"
+    if first is None:
+        return "none"
     return " ".join([str(first), *(str(number) for number in more if number > 1)])
 
 
@@ -114,6 +127,11 @@ def _gathers_weights(experiment: TrainingExperiment, _: Value) -> bool:
     return experiment.grid.z > 1 or (experiment.problem.zero == 3 and experiment.grid.data > 1)
 
 
+def _has_dense_states(experiment: TrainingExperiment, _: Value) -> bool:
+    assert isinstance(experiment.problem, Gpt)
+    return not experiment.problem.pruning.compressed
+
+
 SEARCH_OPTIONS: dict[str, SearchOption] = {
     "zero": SearchOption(("zero",), (1,), ((0,), (1,), (2,), (3,)), (0,), _shards_over_data),
     "recompute": SearchOption(
@@ -129,6 +147,9 @@ SEARCH_OPTIONS: dict[str, SearchOption] = {
     "gathered": SearchOption(("gathered",), ("again",), (("again",), ("keep",)), ("again",), _gathers_weights),
     "overlap": SearchOption(
         ("overlaps",), NO_OVERLAP, (NO_OVERLAP, ALL_OVERLAPS), NO_OVERLAP, _communicates, of_execution=True
+    ),
+    "offload": SearchOption(
+        ("offload",), NO_OFFLOAD, (NO_OFFLOAD, OPTIMIZER_OFFLOAD), NO_OFFLOAD, _has_dense_states, needs_host_link=True
     ),
 }
 """The options by name, in the order in which they are set; a further searched option is a further entry."""

@@ -4,7 +4,7 @@ import msgspec
 
 from quadrille.experiments.rank.configurations import SearchSpace
 from quadrille.experiments.rank.rank_question import RankQuestion
-from quadrille.experiments.rank.search_options import value_text
+from quadrille.experiments.rank.search_options import SEARCH_OPTIONS, value_text
 
 
 class OptionEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +32,11 @@ def option_entries(question: RankQuestion, space: SearchSpace) -> list[OptionEnt
         "order": ["all"] if question.limits.order is None else [",".join(question.limits.order)],
         "micro-batch": ["all"] if space.micro_batches is None else [str(size) for size in space.micro_batches],
         "pipeline": ["all"] if space.stages is None else [str(count) for count in space.stages],
-        **{name: [value_text(value) for value in tried] for name, tried in space.options.items()},
+        **{
+            name: [value_text(value) for value in tried]
+            for name, tried in space.options.items()
+            if SEARCH_OPTIONS[name].exists_on(question.machine)
+        },
         "sequence-parallel": list(dict.fromkeys("yes" if scheme.stream.finer else "no" for scheme in space.schemes)),
         "scheme": list(dict.fromkeys(scheme.name for scheme in space.schemes)),
     }

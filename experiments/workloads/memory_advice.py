@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
+from quadrille.algorithms.formats.record import device_bytes as device_bytes_of
 from quadrille.algorithms.units import format_bytes
 
 if TYPE_CHECKING:
@@ -52,11 +53,12 @@ def memory_advice(bytes_by_kind: Mapping[str, int], options: MemoryOptions, devi
 
     Parameters
     ----------
+    bytes_by_kind : bytes of a rank by kind; bytes in host memory do not count
     device_bytes : memory of a device for one rank [B]; the advice names each group of kinds that alone needs more
     """
     states = {kind: bytes_by_kind.get(kind, 0) for kind in STATE}
     state_bytes = sum(states.values())
-    other_bytes = sum(bytes_by_kind.values()) - state_bytes
+    other_bytes = device_bytes_of(bytes_by_kind) - state_bytes
     about_states, about_others = _state_advice(states, options), _activation_advice(other_bytes, options)
     if state_bytes >= other_bytes:
         first, second, smaller = about_states, about_others, other_bytes

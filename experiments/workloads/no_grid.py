@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from quadrille.experiments.workloads.matmul import MatmulExperiment
     from quadrille.experiments.workloads.training import TrainingExperiment
 
-MEMORY, DIVISION = "memory", "what does not divide"
+MEMORY, HOST_MEMORY, DIVISION = "memory", "memory of the hosts", "what does not divide"
 """The usual reasons why a grid is left out."""
 
 
@@ -76,23 +76,28 @@ class MemoryShortage:
 
 
 def step_shortage(step: "TooLarge", subject: str, machine: Machine, sharing: int) -> MemoryShortage:
-    """The shortage of a training step on the grid that needs least; the advice names the largest part of its memory.
+    """The shortage of a training step on the grid that needs least; the advice names the largest part of its memory,
+    and options with which it fits.
 
     Parameters
     ----------
     subject : model, such as `model gpt3-175b`
     sharing : number of ranks that share a device
     """
+    from quadrille.experiments.workloads.memory_remedies import remedy_texts
+
     experiment, sizes = step.experiment, {"parameters": step.rank_bytes}
     if not step.states_only:
         kinds = largest_memory(experiment.applied_schedule(), experiment.execution.choices)
         sizes = {str(kind): size for kind, size in kinds.items()}
+    device_bytes = machine.device.memory_bytes / sharing
+    advice = memory_advice(sizes, problem_memory_options(experiment.problem), device_bytes)
     return MemoryShortage(
         subject=subject,
         grid=experiment.grid,
         rank_bytes=step.rank_bytes,
         sharing=sharing,
-        advice=memory_advice(sizes, problem_memory_options(experiment.problem), machine.device.memory_bytes / sharing),
+        advice="; ".join([advice, *remedy_texts(experiment, machine, sharing)]),
     )
 
 
@@ -120,19 +125,23 @@ class TooLarge:
     ----------
     rank_bytes : memory that a rank needs [B]
     states_only : whether `rank_bytes` counts parameters, gradients and optimizer states only
+    host_shortage : text about the host memory that does not suffice; empty if the device's memory does not
     """
 
     experiment: "TrainingExperiment"
     rank_bytes: int
     states_only: bool = False
+    host_shortage: str = ""
 
     @property
-    def order(self) -> tuple[bool, int]:
-        """A sort key: memory that was counted in full comes first, then the least memory."""
-        return self.states_only, self.rank_bytes
+    def order(self) -> tuple[bool, bool, int]:
+        """A sort key: memory of a device that was counted in full comes first, then the least memory."""
+        return bool(self.host_shortage), self.states_only, self.rank_bytes
 
     def message(self, machine: Machine) -> str:
-        """The memory that the step needs, and the memory that a device of the machine has."""
+        """The memory that the step needs, and the memory that a device or a host of the machine has."""
+        if self.host_shortage:
+            return f"{self.experiment.scheme.name} on {self.experiment.grid}: {self.host_shortage}"
         device_bytes, least = format_bytes(machine.device.memory_bytes), format_bytes(self.rank_bytes)
         need = f"{self.experiment.scheme.name} on {self.experiment.grid} needs at least {least} a GPU"
         return f"{need}, and one of {machine.name} has {device_bytes}"
@@ -168,7 +177,9 @@ class ExcludedGrids:
 
     def add_too_large(self, too_large: TooLarge, machine: Machine, count: int = 1) -> None:
         """Counts configurations that do not fit in memory."""
-        self.add(MEMORY, too_large.message(machine), count)
+        self.add(HOST_MEMORY if too_large.host_shortage else MEMORY, too_large.message(machine), count)
+        if too_large.host_shortage:
+            return
         if self.least is None or too_large.order < self.least.order:
             self.least = too_large
 

@@ -17,6 +17,7 @@ from quadrille.cli.shared_flags import (
     Dtype,
     GradientBytes,
     Json,
+    OptimizerOffload,
     PipelineLimit,
     Prune,
     SequenceParallel,
@@ -87,6 +88,7 @@ RANKED = flags_from(
     sparsity=Sparsity,
     prune=Prune,
     sparse_states=SparseStates,
+    offload=OptimizerOffload,
     dtype=Dtype,
     collectives=Annotated[
         str, flag("--collectives", "WHO", "own, own:NAME, nccl, …; by default what the machine runs: nccl on GPUs.")
@@ -117,7 +119,7 @@ RANKED = flags_from(
             "--search",
             "NAME,…|all",
             "Options to search beside grid, rank order and microbatch: zero, recompute, pipeline, pipeline-schedule, "
-            "gathered, overlap, sequence-parallel, or all. A typed flag fixes its option.",
+            "gathered, overlap, offload, sequence-parallel, or all. A typed flag fixes its option.",
         ),
     ],
 )

@@ -36,23 +36,27 @@ def check_host_link(schedule: Schedule, placement: RankPlacement, choices: Choic
             "machine with a table [host_link], or no --offload"
         )
     if copies is not None and machine.host_link is not None:
-        _check_host_memory(schedule, placement, machine.host_link, choices)
+        shortage = host_memory_shortage(schedule, placement, machine.host_link, choices)
+        if shortage:
+            raise InputError(f"offload: {shortage}; fewer bytes a rank are accepted, as with more ranks or --zero 1")
 
 
-def _check_host_memory(schedule: Schedule, placement: RankPlacement, link: HostLink, choices: Choices) -> None:
-    """Checks that the memory of a host holds what its ranks keep there."""
+def host_memory_shortage(schedule: Schedule, placement: RankPlacement, link: HostLink, choices: Choices) -> str:
+    """The bytes that the ranks of a host keep in its memory, if the memory has fewer bytes; else empty."""
     ends = (0, schedule.grid.rank_at({"pipeline": schedule.grid.pipeline - 1}))
     of_rank = max(
         each.host_bytes for each in storages(schedule, [schedule.coordinates(rank) for rank in ends], choices)
     )
-    ranks = int(np.bincount(placement.of_rank // link.memory_gpus).max())
-    if ranks * of_rank > link.memory_bytes:
-        kept = f"{ranks} rank{'' if ranks == 1 else 's'} of a host keep {format_bytes(ranks * of_rank)}"
-        raise InputError(
-            f"offload: {kept} in host memory, and a host of "
-            f"{placement.machine.name} has {format_bytes(int(link.memory_bytes))}; fewer bytes a rank are accepted, as "
-            "with more ranks or --zero 1"
-        )
+    ranks = ranks_of_host(link, placement)
+    if ranks * of_rank <= link.memory_bytes:
+        return ""
+    kept = f"{ranks} rank{'' if ranks == 1 else 's'} of a host keep {format_bytes(ranks * of_rank)}"
+    return f"{kept} in host memory, and a host of {placement.machine.name} has {format_bytes(int(link.memory_bytes))}"
+
+
+def ranks_of_host(link: HostLink, placement: RankPlacement) -> int:
+    """The largest number of ranks that share the memory of a host."""
+    return int(np.bincount(placement.of_rank // link.memory_gpus).max())
 
 
 def host_seconds(op: Compute, sizes: LocalSizes, link: HostLink) -> float:

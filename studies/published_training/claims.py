@@ -6,28 +6,30 @@ by overlap it is the fastest of the four grids that the paper's analytical model
 fastest grid that fits in memory.  `assumptions` states what the paper's abstract does not print.  `what_if` has
 predictions under other assumptions, the possible causes of a difference.
 
-Of IPDPS'22, the static pipelines are predicted: the best of Megatron-LM and DeepSpeed on the same GPUs, and AxoNN's
-pipeline without the memory optimisation.  Their claimed ranges follow from the abstract: AxoNN's share of peak divided
-by the claimed gains.
+Of IPDPS'22, message-driven pipelines are predicted pass by pass (`pipeline_claims.py`), and static pipelines: the best
+of Megatron-LM and DeepSpeed on the same GPUs, and AxoNN's pipeline without the memory optimisation.  The claimed ranges
+of static pipelines follow from the abstract: AxoNN's share of peak divided by the claimed gains.
 
 Source: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel Training to
 Thousands of GPUs", arXiv 2305.13525, abstract (the gain by overlap: an earlier
 version's); Singh et al., "Democratizing AI", SC'24, arXiv 2502.08145, abstract;
-Singh, Bhatele, "AxoNN", IPDPS'22, arXiv 2110.13005, abstract; Bian et al.,
+Singh, Bhatele, "AxoNN", IPDPS'22, arXiv 2110.13005, abstract; Singh, Bhatele,
+SAMO, IPDPS'23, arXiv 2302.05045, abstract; Bian et al.,
 "Maximizing Parallelism in Distributed Training for Huge Neural Networks",
 arXiv 2105.14450, abstract; axonn-ai/Megatron-AxoNN, examples/run_megatron.sh
 and template_perlmutter.sh (fused attention and full recomputation of both).
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
 from quadrille.algorithms.training.model_shapes import SHAPES, ModelShape
 from quadrille.runtime.host.console import remark
+from quadrille.studies.published_training.claim_prediction import ClaimPrediction
 from quadrille.studies.published_training.claimed_steps import (
     DIFFERING,
     FUSED,
@@ -44,12 +46,20 @@ from quadrille.studies.published_training.megatron_search import (
     fastest,
     megatron_runs,
 )
+from quadrille.studies.published_training.pipeline_claims import (
+    compressed_communication,
+    compressed_gain,
+    compressed_states,
+    gain_by_offload,
+    offloaded_states,
+    pipeline_share,
+)
 from quadrille.studies.published_training.published_runs import PublishedRun
 from quadrille.studies.published_training.report import Claim, predicted_text
 from quadrille.studies.published_training.time_limit import run_with_time_limit
 
 AXONN, SC24, BIAN = "arXiv 2305.13525", "SC'24, arXiv 2502.08145", "arXiv 2105.14450"
-IPDPS = "IPDPS'22, arXiv 2110.13005"
+IPDPS, SAMO = "IPDPS'22, arXiv 2110.13005", "IPDPS'23, arXiv 2302.05045"
 BIAN_ORDER: tuple[Axis, ...] = ("z", *(axis for axis in DEFAULT_ORDER if axis != "z"))
 """Order of the axes in Bian et al.: ranks along z, the axis along which weights are gathered, are neighbours."""
 LIMIT_SECONDS = 1800.0
@@ -95,6 +105,10 @@ SUMMIT_RUNS = tuple(
     )
 )
 """Transformers of 12, 23, 49 and 101 billion parameters on the claimed numbers of GPUs; their sizes are assumed."""
+SAMO_RUN = ClaimedTraining("summit", 512, SHAPES["gpt3-2.7b"], 512, half="float16")
+"""GPT-3 2.7B with its own batch of a million tokens."""
+AXONN_SHARE = (49.4, 54.78)
+"""Share of peak of AxoNN [%]."""
 STATIC = (round(49.4 / 1.25, 1), round(54.78 / 1.15, 1))
 """Share of peak of the state of the art: that of AxoNN, 49.4 to 54.78 %, which is 15 to 25 % faster [%]."""
 UNOPTIMISED = (round(49.4 / 1.13, 1), round(54.78 / 1.13, 1))
@@ -111,27 +125,6 @@ MOST_EXACT = 8192
 """Largest number of GPUs of which variants are simulated exactly."""
 MEASURED = "the network between nodes at what AxoNN's authors measured"
 QUARTER = "topology.bandwidth_bytes_per_second=x0.25"
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimPrediction:
-    """The prediction of a claim.
-
-    Parameters
-    ----------
-    predicted : predicted value; None if the prediction took too long
-    setting : grid of the prediction
-    what_if : predictions under other assumptions, by the name of the assumption
-    low, high : bounds of the exact prediction; None if `predicted` is exact
-    assumptions : what is assumed and not printed in the abstract
-    """
-
-    predicted: float | None
-    setting: str
-    what_if: Mapping[str, float]
-    low: float | None = None
-    high: float | None = None
-    assumptions: tuple[str, ...] = ()
 
 
 RULE = "x fills a node, z is the least that fits"
@@ -289,6 +282,27 @@ CLAIMS: tuple[PublishedClaim, ...] = (
         IPDPS,
         partial(static_pipeline, SUMMIT_RUNS[0], AXONN_1F1B),
     ),
+    *(
+        (f"{run.description}: AxoNN, message-driven, offloaded", "%", AXONN_SHARE, IPDPS, partial(pipeline_share, run))
+        for run in SUMMIT_RUNS
+    ),
+    (
+        f"{SUMMIT_RUNS[0].description}: states on the device without offload",
+        "x",
+        4.0,
+        IPDPS,
+        partial(offloaded_states, SUMMIT_RUNS[0]),
+    ),
+    (
+        f"{SUMMIT_RUNS[0].description}: gain by the memory optimisation",
+        "%",
+        13.0,
+        IPDPS,
+        partial(gain_by_offload, SUMMIT_RUNS[0]),
+    ),
+    (f"{SAMO_RUN.description}: SAMO's states", "%", -74.0, SAMO, partial(compressed_states, SAMO_RUN)),
+    (f"{SAMO_RUN.description}: SAMO's communication", "%", -40.0, SAMO, partial(compressed_communication, SAMO_RUN)),
+    (f"{SAMO_RUN.description}: SAMO ahead of AxoNN", "%", 34.0, SAMO, partial(compressed_gain, SAMO_RUN)),
 )
 
 

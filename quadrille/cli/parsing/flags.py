@@ -121,6 +121,7 @@ class RankFlags:
     sparsity: str = "0"
     prune: str = ""
     sparse_states: bool = False
+    offload: str = ""
     dtype: str = "bfloat16"
     collectives: str = DEFAULT_COLLECTIVES
     granularity: str = "auto"

@@ -11,6 +11,7 @@ from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import AXES, parse_order
 from quadrille.algorithms.schedule.program import PipelineSchedule
+from quadrille.algorithms.training.offload import parse_offload
 from quadrille.algorithms.training.recompute import Recompute
 from quadrille.algorithms.training.scheme import Scheme
 from quadrille.algorithms.training.scheme_catalogue import SCHEMES, SEQUENCE_PARALLEL, find_scheme
@@ -48,6 +49,7 @@ OF_STEPS = (
     "sparsity",
     "prune",
     "sparse_states",
+    "offload",
     "dtype",
     "collectives",
     "pipeline_limit",
@@ -130,6 +132,7 @@ def parse_space(flags: RankFlags) -> SearchSpace:
         "recompute": _words_of(flags.recompute, "recompute", get_args(Recompute)),
         "gathered": _words_of(flags.gathered, "gathered", get_args(Gathered)),
         "overlap": ((parse_overlaps(flags.overlap),),) if flags.overlap else (),
+        "offload": ((parse_offload(flags.offload),),) if flags.offload else (),
         "pipeline-schedule": _pass_orders(flags, is_searched="pipeline-schedule" in searched),
     }
     return SearchSpace(
@@ -233,6 +236,7 @@ def command_of_fastest(flags: RankFlags, on: MachineFlags, best: SimulatedGrid |
         more += ["--pipeline-schedule", best.pipeline_schedule] if best.pipeline_schedule != "1f1b" else []
         more += ["--interleave", str(best.interleave)] if best.interleave > 1 else []
         flags = replace(flags, recompute=best.recompute, gathered=best.gathered, overlap=best.overlap)
+        flags = replace(flags, offload="" if best.offload == "none" else best.offload)
         flags = replace(
             flags, pipeline_limit=flags.pipeline_limit if best.pipeline_schedule == "message-driven" else ""
         )

@@ -21,6 +21,7 @@ from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.model_files import find_shape
+from quadrille.algorithms.training.offload import DEFAULT_BUCKET
 from quadrille.algorithms.units import GIB
 from quadrille.cli.parsing.flags import RankFlags
 from quadrille.cli.parsing.machines import MachineFlags
@@ -30,7 +31,7 @@ from quadrille.experiments.rank.candidate_grids import GridLimits, candidate_gri
 from quadrille.experiments.rank.candidate_step import simulated_step
 from quadrille.experiments.rank.disagreements import causes_of_communication_model, explanation_lines
 from quadrille.experiments.rank.kendall_tau import kendall_tau
-from quadrille.experiments.rank.memory_by_grid import peak_bytes_by_grid
+from quadrille.experiments.rank.memory_by_grid import host_bytes_by_grid, peak_bytes_by_grid
 from quadrille.experiments.rank.ring_bandwidths import bandwidth_table, simulated_bandwidth, split_known_bandwidths
 from quadrille.experiments.rank.work_sharing import WorkSharing
 from quadrille.experiments.workloads.grids import factorisations
@@ -223,6 +224,39 @@ def test_memory_of_all_grids_at_once_counts_kept_elements(compressed, overlap):
         lengths = {axis: np.array([grid.length(axis)]) for axis in MODELLED}
         expected = storage(schedule, schedule.coordinates(0), Choices()).bytes
         assert int(peak_bytes_by_grid(schedule, lengths)[0]) == expected
+
+
+@pytest.mark.parametrize("offload", ["optimizer", "optimizer:1000", "optimizer:host:1000"])
+def test_memory_of_all_grids_at_once_counts_offloaded_states_on_hosts(offload):
+    question = asked(gpus="12", batch="13", offload=offload)
+    bucket = question.problem.offload.bucket or DEFAULT_BUCKET
+    every = candidate_grids(12, question.limits, question.shape, question.problem.batch)
+    of_two = {}
+    for place in range(0, len(every), 4):
+        grid = every.grid(place)
+        schedule = question.schedule(grid)
+        long = tuple(axis for axis in MODELLED if grid.length(axis) > 1)
+        of_two.setdefault(long, schedule)  # the schedule of another grid with the same long axes
+        lengths = {axis: np.array([grid.length(axis)]) for axis in MODELLED}
+        expected = storage(schedule, schedule.coordinates(0), Choices())
+        assert int(peak_bytes_by_grid(of_two[long], lengths, bucket)[0]) == expected.bytes
+        assert int(host_bytes_by_grid(of_two[long], lengths, bucket)[0]) == expected.host_bytes > 0
+
+
+def test_grids_whose_hosts_have_too_little_memory_are_left_out():
+    question = asked(gpus="4", batch="8", offload="optimizer")
+    every = candidate_grids(4, question.limits, question.shape, question.problem.batch)
+    kept = []
+    for place in range(len(every)):
+        schedule = question.schedule(every.grid(place))
+        kept.append(4 * storage(schedule, schedule.coordinates(0), Choices()).host_bytes)
+    for limit in (max(kept), max(kept) - 1, min(kept)):
+        on = replace(PERLMUTTER_FLAGS, settings=(f"host_link.memory_bytes={limit}",))
+        found = rank_candidates(asked(on, gpus="4", batch="8", offload="optimizer"), WorkSharing())
+        assert found.without == sum(size > limit for size in kept)
+    on = replace(PERLMUTTER_FLAGS, settings=(f"host_link.memory_bytes={min(kept) - 1}",))
+    with pytest.raises(InputError, match=r"--offload optimizer keeps at least .* in the memory of a host"):
+        rank_candidates(asked(on, gpus="4", batch="8", offload="optimizer"), WorkSharing())
 
 
 def test_what_does_not_fit_is_left_out():

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shlex
 from dataclasses import replace
 
@@ -9,8 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quadrille.algorithms.analysis.storage import storage
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.units import format_bytes
 from quadrille.cli.parsing.flags import RankFlags
 from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.cli.parsing.ranking import SEARCHED, command_of_fastest, parse_question, parse_space
@@ -19,6 +23,7 @@ from quadrille.experiments.rank.configurations import configurations
 from quadrille.experiments.rank.lower_estimates import best_flops_per_second, least_seconds
 from quadrille.experiments.rank.rank import ranking
 from quadrille.experiments.rank.search_options import SEARCH_OPTIONS
+from quadrille.experiments.rank.search_report import option_entries
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
 from tests.support.quadrille import called
 
@@ -141,6 +146,19 @@ def test_a_typed_flag_fixes_its_option():
     assert tried.unsearched.options["pipeline-schedule"] == tried.options["pipeline-schedule"]
 
 
+def test_offload_is_searched_on_machines_with_a_host_link_only():
+    offloads = {}
+    for machine in ("perlmutter", "longhorn"):
+        asked = parse_question(flags(search="offload", dtype="float16"), MachineFlags(machine=machine))
+        experiments, _ = configurations(asked, space(search="offload"))
+        offloads[machine] = {str(one.problem.offload) for one in experiments}
+        tried = {entry.option: entry.values for entry in option_entries(asked, space(search="offload"))}
+        assert tried.get("offload") == (["none", "optimizer"] if machine == "perlmutter" else None)
+    assert offloads == {"perlmutter": {"None", "optimizer"}, "longhorn": {"None"}}
+    more = {"search": "offload", "sparsity": "0.5", "sparse_states": True}
+    assert {one.problem.offload for one in configurations(question(**more), space(**more))[0]} == {None}
+
+
 def test_uneven_stages_are_those_of_the_user():
     asked = question(stages="1,3", pipeline="2", batch="4")
     experiments, _ = configurations(asked, space(stages="1,3", pipeline="2"))
@@ -190,6 +208,70 @@ def test_the_printed_command_reproduces_the_time(capsys, answer, more):
     assert sum(again["memory_bytes_by_kind"].values()) == best.memory_bytes
 
 
+@pytest.mark.parametrize(
+    "more", [{"micro_batch": "1"}, {"pipeline": "2", "micro_batch": "1"}], ids=["no pipeline", "pipeline"]
+)
+def test_an_offloaded_optimizer_is_found_where_only_it_fits(capsys, more):
+    least = min(entry.memory_bytes for entry in ranking(question(**more), space(**more)).analytical)
+    small = MachineFlags(machine="perlmutter", settings=(f"device.memory_bytes={least - 1}",))
+    tried = space(search="offload", **more)
+    best = ranking(parse_question(flags(search="offload", **more), small), tried).simulated[0]
+    assert best.offload == "optimizer"
+    assert best.memory_bytes < least
+    command = shlex.split(command_of_fastest(flags(search="offload", **more), small, best))[1:]
+    again = json.loads(called(capsys, *command, "--json", "-").out)
+    assert again["options"]["offload"] == "optimizer"
+    assert again["seconds_per_iteration"] == pytest.approx(best.seconds, rel=1e-9)
+    sizes = again["memory_bytes_by_kind"]
+    assert sum(sizes.values()) - sizes["optimizer on host"] == best.memory_bytes
+
+
+@pytest.mark.parametrize("offload", ["optimizer", "optimizer:1000000", "optimizer:host:1000000"])
+def test_the_closed_form_hides_copies_in_one_direction_behind_copies_in_the_other(offload):
+    answer = ranking(question(offload=offload), space(offload=offload))
+    modelled = {str(entry.grid): entry.seconds for entry in answer.analytical}
+    for entry in answer.simulated:
+        assert entry.offload == offload
+        assert modelled[str(entry.grid)] == pytest.approx(entry.seconds, rel=0.15)
+        parts = entry.compute_seconds + entry.communication_seconds - entry.hidden_seconds + entry.waiting_seconds
+        assert parts == pytest.approx(entry.seconds)
+
+
+def test_configurations_whose_hosts_have_too_little_memory_are_left_out():
+    offloaded = {"offload": "optimizer", "micro_batch": "1"}
+    sizes = {}
+    for experiment in configurations(question(**offloaded), space(**offloaded))[0]:
+        schedule = experiment.schedule()
+        sizes[str(experiment.grid)] = 2 * storage(schedule, schedule.coordinates(0), Choices()).host_bytes
+    limit = sorted(set(sizes.values()))[-2]
+    small = MachineFlags(machine="perlmutter", settings=(f"host_link.memory_bytes={limit}",))
+    answer = ranking(parse_question(flags(**offloaded), small), space(**offloaded))
+    left_out = {entry.reason: entry for entry in answer.left_out}["memory of the hosts"]
+    assert left_out.configurations == sum(size > limit for size in sizes.values()) > 0
+    assert "2 ranks of a host keep" in left_out.example and "a host of perlmutter has" in left_out.example
+    none = MachineFlags(machine="perlmutter", settings=("host_link.memory_bytes=1000",))
+    with pytest.raises(InputError, match=r"no configuration is left: .* by memory of the hosts"):
+        ranking(parse_question(flags(**offloaded), none), space(**offloaded))
+
+
+@pytest.mark.parametrize("form", ["", "exact"])
+def test_what_fits_on_no_grid_fits_with_states_on_the_host_or_compressed(form):
+    fitting = ranking(question(micro_batch="1", zero="0"), space(micro_batch="1", zero="0")).analytical
+    limit = min(entry.memory_bytes for entry in fitting) - 1
+    small = MachineFlags(machine="perlmutter", settings=(f"device.memory_bytes={limit}",))
+    more = {"form": "exact", "batch": "2"} if form else {"micro_batch": "1", "zero": "0"}
+    with pytest.raises(InputError, match="no grid fits") as refused:
+        ranking(parse_question(flags(**more), small), None if form else space(**more))
+    for words, option in (
+        ("--offload optimizer", {"offload": "optimizer"}),
+        ("--sparsity 0.9 --sparse-states", {"sparsity": "0.9", "sparse_states": True}),
+    ):
+        answer = ranking(parse_question(flags(**more, **option), small), None if form else space(**more, **option))
+        sizes = {format_bytes(entry.memory_bytes) for entry in answer.analytical}
+        named = re.search(f"; with {words} it fits, in ([0-9.]+ .iB)", str(refused.value))
+        assert named is not None and named[1] in sizes
+
+
 def test_the_page_names_the_gain_and_the_flags_of_the_rest(capsys):
     page = called(capsys, "rank", *WORDS, "--top", "1", "--search", "gathered,zero").out
     assert "searched: grid all; order all; micro-batch all; zero 0, 1, 2, 3; gathered again, keep" in page
@@ -237,6 +319,13 @@ def test_where_only_the_search_fits_the_page_says_so(capsys):
         ),
         ({"stages": "1,2", "pipeline": "2"}, "stages 1,2: 2 numbers from 1 that add up to 4 layers"),
         ({"stages": "1,3"}, "--stages 1,3: is about a pipeline's stages"),
+        ({"offload": "optimiser"}, "offload 'optimiser': accepted are optimizer[:BUCKET]"),
+        ({"offload": "optimizer:0"}, "offload 'optimizer:0': a bucket of 1 parameter or more is accepted"),
+        ({"offload": "optimizer:99999999999"}, "offload optimizer:99999999999: the model has"),
+        (
+            {"offload": "optimizer", "sparsity": "0.5", "sparse_states": True},
+            "--sparse-states with --offload: buckets cut dense states",
+        ),
         ({"gathered": "ahead"}, "gathered 'ahead': accepted are"),
     ],
 )
@@ -245,6 +334,11 @@ def test_what_cannot_be_is_refused_in_one_line(more, said):
         ranking(question(**more), space(**more))
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_machine_without_a_host_link_refuses_offload():
+    with pytest.raises(InputError, match=r"--offload optimizer: longhorn has no host link; accepted is a machine with"):
+        parse_question(flags(offload="optimizer", dtype="float16"), MachineFlags(machine="longhorn"))
 
 
 def test_every_configuration_has_a_schedule_that_is_valid():
