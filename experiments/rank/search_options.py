@@ -25,7 +25,7 @@ from quadrille.topologies.machines.machine import Machine
 Value = tuple[Any, ...]
 """The values of the fields of an option."""
 STATIC_SCHEDULES: tuple[PipelineSchedule, ...] = ("1f1b", "gpipe", "interleaved", "zb-h1")
-"""Schedules that `--search` tries; zb-v and message-driven, which are predicted rank by rank, have to be named."""
+"""Schedules that `--search` tries; zb-v and message-driven, whose predictions take longer, have to be named."""
 NO_OVERLAP, ALL_OVERLAPS = (frozenset[OverlapName](),), (frozenset[OverlapName](get_args(OverlapName)),)
 NO_OFFLOAD, OPTIMIZER_OFFLOAD = (None,), (Offload(),)
 INTERLEAVES = (2, 3, 4)

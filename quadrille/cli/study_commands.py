@@ -168,6 +168,7 @@ def published_training(
     claims: Annotated[
         bool, switch("--claims", "Predict what papers claim of their schemes instead of rows: minutes.")
     ] = False,
+    only: Annotated[str, flag("--only", "TEXT", "Claims whose name has this text; by default all claims.")] = "",
     weak_scaling: Annotated[
         bool, switch("--weak-scaling", "Predict the weak scaling of AxoNN instead of rows: minutes.")
     ] = False,
@@ -177,7 +178,7 @@ def published_training(
     """How far off are predictions of whole training steps, against published runs?"""
     from quadrille.studies.published_training.study import published_training as judge
 
-    judge(rows, claims=claims, weak_scaling=weak_scaling, json=json, figure=figure, command=context.obj)
+    judge(rows, claims=claims, only=only, weak_scaling=weak_scaling, json=json, figure=figure, command=context.obj)
 
 
 SCALING = flags_of(

@@ -26,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
+from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
 from quadrille.algorithms.training.model_shapes import SHAPES, ModelShape
 from quadrille.runtime.host.console import remark
@@ -314,6 +315,24 @@ def relative_error(predicted: float, claimed: Claimed) -> float:
     """
     low, high = claimed if isinstance(claimed, tuple) else (claimed, claimed)
     return predicted / min(max(predicted, low), high) - 1
+
+
+def claims_named(part: str) -> list[PublishedClaim]:
+    """The claims whose names have a part; all claims for an empty part.
+
+    >>> [name.rpartition(": ")[2] for name, *_ in claims_named("80b")]
+    ['share of peak', 'ahead of Megatron-LM']
+
+    Raises
+    ------
+    InputError : no name has the part
+    """
+    chosen = [claim for claim in CLAIMS if part in claim[0]]
+    if not chosen:
+        raise InputError(
+            f"--only {part}: is in no name of a claim; accepted are parts of them, such as {CLAIMS[0][0]!r}"
+        )
+    return chosen
 
 
 def predicted_claims(limit: float = LIMIT_SECONDS, claims: Sequence[PublishedClaim] = CLAIMS) -> Iterator[Claim]:

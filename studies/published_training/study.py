@@ -20,7 +20,7 @@ from quadrille.simulator.machine.network import network_of
 from quadrille.studies.judged_rows import Role
 from quadrille.studies.published_collectives import collective_rows
 from quadrille.studies.published_collectives.machine_calibration import machine_of
-from quadrille.studies.published_training.claims import predicted_claims
+from quadrille.studies.published_training.claims import claims_named, predicted_claims
 from quadrille.studies.published_training.machine_calibration import (
     TrainingCalibration,
     calibrate,
@@ -73,6 +73,7 @@ def published_training(
     rows: str = "",
     *,
     claims: bool = False,
+    only: str = "",
     weak_scaling: bool = False,
     json: str = "",
     figure: str = "",
@@ -86,6 +87,7 @@ def published_training(
     ----------
     rows : CSV file of rows, by default the project's own; calibration always uses the project's own rows
     claims : whether to predict the papers' claims about their schemes
+    only : part of the names of the claims to predict; empty for all claims
     weak_scaling : whether to predict the weak scaling of AxoNN
     json : file of the answer, `-` for stdout; empty: not written
     figure : file of the figure of the weak scaling; empty: not written
@@ -93,6 +95,9 @@ def published_training(
     """
     if figure and not weak_scaling:
         raise InputError(f"--figure {figure}: the figure shows the weak scaling; --weak-scaling is needed")
+    chosen = claims_named(only) if claims else []
+    if only and not claims:
+        raise InputError(f"--only {only}: names claims; --claims is needed")
     Destinations(json=json, plot=figure).check({"--rows": rows or str(ROWS)})
     published = read_rows(rows or ROWS) if rows or not (claims or weak_scaling) else []
     sites = calibrate_machines(read_rows(ROWS)) if published else {}
@@ -105,7 +110,7 @@ def published_training(
         rows=judged,
         summary=summarise(judged),
         calibration=[calibration_record(site) for site in sites.values() if site.rows],
-        claims=list(predicted_claims()) if claims else [],
+        claims=list(predicted_claims(claims=chosen)),
         weak_scaling=list(scaling_points()) if weak_scaling else [],
         provenance=provenance(command),
     )

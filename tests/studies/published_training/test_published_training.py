@@ -579,6 +579,19 @@ def test_work_is_ended_when_its_time_is_up():
         run_with_time_limit(_wrong, 60)
 
 
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--only", "80b"], "--only 80b: names claims; --claims is needed"),
+        (["--claims", "--only", "7z"], "--only 7z: is in no name of a claim; accepted are parts of them, such as '80b"),
+    ],
+)
+def test_claims_that_do_not_exist_are_refused(capsys, words, line):
+    ended = called(capsys, "study", "published-training", *words)
+    assert ended.status == 2
+    assert line in ended.err
+
+
 def test_a_claim_that_takes_too_long_is_left_out_and_said_so(capsys):
     claim = ("luck", "x", 2.0, "nobody", partial(_found, 3.0))
     (late,) = predicted_claims(limit=0.01, claims=(claim,))
