@@ -58,6 +58,7 @@ from quadrille.studies.published_training.training_step import machine_for, slot
 from quadrille.studies.published_training.zero_sharding import ShardingSeconds, zero_layer_seconds
 from quadrille.topologies.machines.machine_catalogue import MACHINES
 from quadrille.topologies.nodes.gpus import A100_40GB, A100_80GB
+from tests.support.quadrille import called
 
 PLAIN_FUSED = MegatronSetup(sequence_parallel=False, interleaving=False)
 SC21 = "Narayanan 2021 Megatron PTD-P (SC21)"
