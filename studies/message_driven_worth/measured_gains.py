@@ -210,19 +210,19 @@ def measured_records(case: LaboratoryCase) -> dict[PipelineSchedule, list[Record
 
 
 @contextmanager
-def busy_process(mean_seconds: float | None) -> Iterator[None]:
-    """A context in which a process computes on `SLOW_CORE`.
+def busy_process(mean_seconds: float | None) -> "Iterator[subprocess.Popen[bytes] | None]":
+    """A context in which a process computes on `SLOW_CORE`; its value is the process.
 
     Parameters
     ----------
     mean_seconds : mean time for which it computes between pauses [s]; 0 for no pause; None starts no process
     """
     if mean_seconds is None:
-        yield
+        yield None
         return
     process = subprocess.Popen([sys.executable, "-c", BUSY_PROGRAM, str(SLOW_CORE), str(mean_seconds)])
     try:
-        yield
+        yield process
     finally:
         process.kill()
         process.wait()

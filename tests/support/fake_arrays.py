@@ -91,7 +91,12 @@ class Array:
     def transpose(self, *axes):
         return Array(self._cupy, self._memory.transpose(*axes))
 
-    def astype(self, dtype):
+    def __invert__(self):
+        return lazily(self._cupy, "invert", np.invert, self)
+
+    def astype(self, dtype, copy=True):
+        if not copy and self.dtype == dtype:
+            return self
         return lazily(self._cupy, "astype", lambda memory: memory.astype(dtype), self)
 
     def sum(self, axis=None, keepdims=False):

@@ -149,7 +149,7 @@ def lanes(ranks):
         AllGather(name="gather B", axis="y", lane=1, source="B", into="B whole", concurrent=True),
         Pointwise(name="add", function="add", into="sum", sources=("A whole", "B whole")),
         Barrier(name="meet", axis="y", after=("add",)),
-        HostCopy(name="down", source="sum", into="there", after=("meet",)),
+        HostCopy(name="down", source="sum", into="there", to_host=True, after=("meet",)),
         HostCopy(name="up", source="there", into="here"),
         Pointwise(name="copy", function="copy", into="D", sources=("here",)),
     )

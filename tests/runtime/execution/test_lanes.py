@@ -28,7 +28,7 @@ class Told:
 def under_way(*steps):
     """Lanes with a gather of these steps under way, and its task."""
     op_executor = SimpleNamespace(communication_steps=lambda *_: iter(steps))
-    lanes = LaneScheduler({"z": FREE}, op_executor, now=count().__next__, reporter=None)
+    lanes = LaneScheduler({"z": FREE}, op_executor, now=count().__next__, reporter=None, host_streams={})
     task = OpTask(GATHER, None, 0)
     lanes.add("z", task)
     return lanes, task
@@ -84,7 +84,11 @@ def test_ops_of_nccl_begin_in_the_program_s_order_on_all_lanes_though_a_later_on
         return iter(())
 
     lanes = LaneScheduler(
-        {"x": group, "z": group}, SimpleNamespace(communication_steps=communicate), now=count().__next__, reporter=None
+        {"x": group, "z": group},
+        SimpleNamespace(communication_steps=communicate),
+        now=count().__next__,
+        reporter=None,
+        host_streams={},
     )
     product = OpTask(None, None, 0)
     first = OpTask(replace(GATHER, name="first", axis="x"), None, 0, needs=[product])

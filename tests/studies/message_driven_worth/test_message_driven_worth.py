@@ -1,6 +1,7 @@
 """The study of message-driven pipelines: its points, its answer, and the laboratories of its measured part."""
 
-from contextlib import suppress
+import os
+import time
 from pathlib import Path
 
 import msgspec
@@ -102,19 +103,25 @@ def test_orders_part_where_a_message_decides_otherwise():
     assert measured_gains.parting(predicted).startswith(f"stage {parts[0]} pass ")
 
 
-def test_the_busy_process_ends_with_its_context():
-    with measured_gains.busy_process(0.01):
-        assert any("expovariate" in line for line in processes())
-    assert not any("expovariate" in line for line in processes())
+def test_the_busy_process_computes_and_ends_with_its_context():
+    with measured_gains.busy_process(0.01) as process:
+        before = cpu_seconds(process.pid)
+        wait_until(lambda: cpu_seconds(process.pid) > before + 0.1)
+        assert process.poll() is None
+    assert process.poll() is not None
 
 
-def processes():
-    """The command lines of all processes."""
-    lines = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            lines.append(path.read_text())
-    return lines
+def cpu_seconds(pid):
+    """Processor time of a process [s]."""
+    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11]
+    return int(ticks) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_the_measured_part_needs_a_machine_file():
