@@ -71,7 +71,7 @@ def defer_accumulation(schedule: Schedule, program: Program) -> Program:
             continue
         loop, last_uses = _defer_by_one_iteration(whole, gradients)
         following = defer_accumulation(schedule, program[position + 1 :])
-        return (*changed, *loop, *_insert_before_first_use(last_uses, following))
+        return (*changed, *loop, *_insert_before_first_use(schedule, last_uses, following))
     return tuple(changed)
 
 
@@ -79,11 +79,11 @@ def _move_uses_down(schedule: Schedule, program: Program) -> Program:
     """Moves the uses of the program's own reduce-scatters as far to its end as other ops allow."""
     for position in reversed(range(len(program))):
         scatter = program[position]
-        uses = _uses(program, position, scatter.into) if isinstance(scatter, ReduceScatter) else ()
+        uses = _uses(schedule, program, position, scatter.into) if isinstance(scatter, ReduceScatter) else ()
         if uses and _is_overlapped_scatter(schedule, scatter):
             use_ops = tuple(program[use] for use in uses)
             rest = tuple(entry for at, entry in enumerate(program) if at > position and at not in uses)
-            program = (*program[: position + 1], *_insert_before_first_use(use_ops, rest))
+            program = (*program[: position + 1], *_insert_before_first_use(schedule, use_ops, rest))
     return program
 
 
@@ -96,7 +96,7 @@ def _gradient_uses(schedule: Schedule, entry: Repeat) -> tuple[GradientUses, ...
             continue
         if any(position in (*gradient.early, *gradient.late) for gradient in gradients):
             continue
-        uses = _uses(body, position, op.into)
+        uses = _uses(schedule, body, position, op.into)
         second_scatters = [use for use in uses if _is_overlapped_scatter(schedule, body[use])]
         early = tuple(use for use in uses if not second_scatters or use <= second_scatters[0])
         if any(isinstance(body[use], Compute) for use in early):
@@ -109,7 +109,7 @@ def _is_overlapped_scatter(schedule: Schedule, entry: Op | Repeat) -> bool:
     return isinstance(entry, ReduceScatter) and entry.overlap == "ors" and not is_single_rank(schedule, entry.axis)
 
 
-def _uses(body: Program, scatter: int, into: str) -> tuple[int, ...]:
+def _uses(schedule: Schedule, body: Program, scatter: int, into: str) -> tuple[int, ...]:
     """Returns the positions of the ops that use a reduce-scatter's result; none if other ops of the body share tensors.
 
     Parameters
@@ -124,14 +124,22 @@ def _uses(body: Program, scatter: int, into: str) -> tuple[int, ...]:
         if not isinstance(entry, Repeat) and derived & {*reads(entry)}:
             derived |= {*writes(entry)}
             uses.append(position)
-    touched = {name for position in uses for name in _touched(body[position])}
+    touched = {name for position in uses for name in _touched(schedule, body[position])}
     others = [entry for position, entry in enumerate(body) if position not in (scatter, *uses)]
-    return () if any(touched & _touched(entry) for entry in others) else tuple(uses)
+    return () if any(touched & _touched(schedule, entry) for entry in others) else tuple(uses)
 
 
-def _touched(entry: Op | Repeat) -> set[str]:
-    """Returns the tensors that an op, or the body of a loop, reads or writes."""
-    return {name for op in ops((entry,)) for name in (*reads(op), *writes(op))}
+def _touched(schedule: Schedule, entry: Op | Repeat) -> set[str]:
+    """Returns the tensors that an op, or the body of a loop, reads or writes; a bucket in a tensor's buffer counts as
+    that tensor.
+    """
+    return {_whole(schedule, name) for op in ops((entry,)) for name in (*reads(op), *writes(op))}
+
+
+def _whole(schedule: Schedule, name: str) -> str:
+    """Returns the tensor whose buffer stores a bucket; any other tensor is returned unchanged."""
+    tensor = schedule.tensors[name]
+    return tensor.shard_of if tensor.buckets is not None and tensor.shard_of is not None else name
 
 
 def _defer_by_one_iteration(entry: Repeat, gradients: tuple[GradientUses, ...]) -> tuple[Program, Program]:
@@ -162,10 +170,10 @@ def _defer_by_one_iteration(entry: Repeat, gradients: tuple[GradientUses, ...]) 
     return loop, tuple(Repeat(entry.loop, 1, (body[position],), first=end) for position in last)
 
 
-def _insert_before_first_use(uses: Program, program: Program) -> Program:
+def _insert_before_first_use(schedule: Schedule, uses: Program, program: Program) -> Program:
     """Returns the program with these ops inserted before the first entry that reads or writes the same tensors."""
-    touched = set[str]().union(*map(_touched, uses))
+    touched = set[str]().union(*(_touched(schedule, use) for use in uses))
     for position, entry in enumerate(program):
-        if touched & _touched(entry):
+        if touched & _touched(schedule, entry):
             return program[:position] + uses + program[position:]
     return program + uses

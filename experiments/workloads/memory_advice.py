@@ -26,6 +26,7 @@ class MemoryOptions:
     zero : ZeRO stage
     wide_gradients : whether gradients of a 16-bit dtype have 4 bytes
     one_by_one : whether a microbatch is one sequence already
+    more_ranks_help : whether more ranks make activations and buffers of one sequence smaller
     """
 
     sequence: int = 0
@@ -34,9 +35,12 @@ class MemoryOptions:
     zero: int = 0
     wide_gradients: bool = False
     one_by_one: bool = False
+    more_ranks_help: bool = True
 
 
-def memory_advice(bytes_by_kind: Mapping[str, int], options: MemoryOptions, device_bytes: float = inf) -> str:
+def memory_advice(
+    bytes_by_kind: Mapping[str, int], options: MemoryOptions, device_bytes: float = inf, *, states_first: bool = False
+) -> str:
     """The kinds of bytes that need most, and what makes them fewer, as text.
 
     >>> sizes = {"parameters": 2**30, "optimizer": 6 * 2**30, "activations": 9 * 2**30, "buffers": 2**30}
@@ -55,12 +59,13 @@ def memory_advice(bytes_by_kind: Mapping[str, int], options: MemoryOptions, devi
     ----------
     bytes_by_kind : bytes of a rank by kind; bytes in host memory do not count
     device_bytes : memory of a device for one rank [B]; the advice names each group of kinds that alone needs more
+    states_first : whether parameters, gradients and optimizer states come first although other kinds may need more
     """
     states = {kind: bytes_by_kind.get(kind, 0) for kind in STATE}
     state_bytes = sum(states.values())
     other_bytes = device_bytes_of(bytes_by_kind) - state_bytes
     about_states, about_others = _state_advice(states, options), _activation_advice(other_bytes, options)
-    if state_bytes >= other_bytes:
+    if states_first or state_bytes >= other_bytes:
         first, second, smaller = about_states, about_others, other_bytes
     else:
         first, second, smaller = about_others, about_states, state_bytes
@@ -83,7 +88,10 @@ def _activation_advice(size: int, options: MemoryOptions) -> str:
     helps = ["a shorter --sequence"] if options.sequence else []
     helps += ["--attention fused"] if options.attention != "fused" else []
     helps += ["--recompute full"] if options.recompute != "full" and options.sequence else []
-    helps += ["more --gpus"] if options.one_by_one else ["a smaller --micro-batch", "a smaller --batch"]
+    if not options.one_by_one:
+        helps += ["a smaller --micro-batch", "a smaller --batch"]
+    elif options.more_ranks_help or not helps:
+        helps += ["more --gpus"]
     of = f" of sequences of {options.sequence} tokens" if options.sequence else ""
     return f"activations and buffers{of} ({format_bytes(size)}): {_any_of(helps)}"
 

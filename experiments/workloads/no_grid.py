@@ -8,7 +8,8 @@
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from sys import maxsize
 from typing import TYPE_CHECKING
 
 from quadrille.algorithms.analysis.storage import storage
@@ -16,7 +17,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.memory import largest_memory
 from quadrille.algorithms.units import format_bytes
-from quadrille.experiments.workloads.memory_advice import memory_advice, problem_memory_options, tensor_advice
+from quadrille.experiments.workloads.memory_advice import STATE, memory_advice, problem_memory_options, tensor_advice
 from quadrille.topologies.machines.machine import Machine
 
 if TYPE_CHECKING:
@@ -79,6 +80,9 @@ def step_shortage(step: "TooLarge", subject: str, machine: Machine, sharing: int
     """The shortage of a training step on the grid that needs least; the advice names the largest part of its memory,
     and options with which it fits.
 
+    More GPUs make activations of a sequence smaller only if they share the sequence.  A grid of a search that is longer
+    than 1 along data or z has GPUs that share no sequence, so the advice about its activations names no more GPUs.
+
     Parameters
     ----------
     subject : model, such as `model gpt3-175b`
@@ -86,12 +90,14 @@ def step_shortage(step: "TooLarge", subject: str, machine: Machine, sharing: int
     """
     from quadrille.experiments.workloads.memory_remedies import remedy_texts
 
-    experiment, sizes = step.experiment, {"parameters": step.rank_bytes}
-    if not step.states_only:
-        kinds = largest_memory(experiment.applied_schedule(), experiment.execution.choices)
-        sizes = {str(kind): size for kind, size in kinds.items()}
-    device_bytes = machine.device.memory_bytes / sharing
-    advice = memory_advice(sizes, problem_memory_options(experiment.problem), device_bytes)
+    experiment, device_bytes = step.experiment, machine.device.memory_bytes / sharing
+    kinds = largest_memory(experiment.applied_schedule(), experiment.execution.choices)
+    sizes = {str(kind): size for kind, size in kinds.items()}
+    if step.states_only:
+        sizes |= dict.fromkeys(STATE, 0) | {"parameters": step.rank_bytes}
+    copies = experiment.grid.data * experiment.grid.z
+    options = replace(problem_memory_options(experiment.problem), more_ranks_help=copies == 1)
+    advice = memory_advice(sizes, options, device_bytes, states_first=step.states_only)
     return MemoryShortage(
         subject=subject,
         grid=experiment.grid,
@@ -134,9 +140,12 @@ class TooLarge:
     host_shortage: str = ""
 
     @property
-    def order(self) -> tuple[bool, bool, int]:
-        """A sort key: memory of a device that was counted in full comes first, then the least memory."""
-        return bool(self.host_shortage), self.states_only, self.rank_bytes
+    def order(self) -> tuple[bool, bool, int, int]:
+        """A sort key: memory of a device that was counted in full comes first, then the least memory, then the
+        smallest microbatch.
+        """
+        micro_batch = getattr(self.experiment.problem, "micro_batch", None)
+        return bool(self.host_shortage), self.states_only, self.rank_bytes, micro_batch or maxsize
 
     def message(self, machine: Machine) -> str:
         """The memory that the step needs, and the memory that a device or a host of the machine has."""

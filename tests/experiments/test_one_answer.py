@@ -164,9 +164,15 @@ def test_every_verb_resolves_the_default_by_the_machine():
     assert str(_with_own_default(experiment).execution.choices) == "own:ring", "what runs here are our own"
 
 
-def test_rank_and_simulate_recompute_the_same_by_default():
-    assert RankFlags().recompute == TrainingFlags().recompute
+@pytest.mark.parametrize(("attention", "recompute"), [("fused", "none"), ("unfused", "selective")])
+def test_rank_recomputes_the_inner_activations_of_unfused_attention_by_default(capsys, attention, recompute):
     assert RankFlags().collectives == TrainingFlags().collectives
+    model = "layers=3,hidden=384,heads=6,sequence=64,vocabulary=1024"
+    words = f"rank --gpt {model} --batch 8 --gpus 4 --machine perlmutter --top 1 --attention {attention} --json -"
+    best = json.loads(called(capsys, *words.split()).out)["simulated"][0]
+    named = json.loads(called(capsys, *words.split(), "--recompute", recompute).out)["simulated"][0]
+    assert best == named
+    assert best["recompute"] == recompute
 
 
 def test_rank_searches_what_is_recomputed(capsys):

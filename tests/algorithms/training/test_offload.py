@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from quadrille.algorithms.analysis.storage import storage
+from quadrille.algorithms.analysis.validation import validate
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.formats.record import device_bytes
+from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import HostCopy
 from quadrille.algorithms.schedule.schedule import all_ops
@@ -141,6 +143,33 @@ def test_every_scheme_and_pipeline_trains_with_state_on_the_host(scheme, grid, o
         assert run.keys() == runs[0].keys()
         for copy, matrix in runs[0].items():
             np.testing.assert_array_equal(run[copy], matrix, err_msg=copy)
+
+
+@pytest.mark.parametrize("on_host", [False, True], ids=["device", "host"])
+@pytest.mark.parametrize("gathered", ["again", "keep"])
+@pytest.mark.parametrize(
+    ("scheme", "grid", "options"),
+    [
+        ("4d", Grid(z=2), {}),
+        ("4d", Grid(data=2, z=2), {"zero": 1}),
+        ("4d", Grid(data=2, z=2), {"zero": 3}),
+        ("megatron", Grid(data=2, x=3), {"zero": 2}),
+        ("megatron", Grid(data=2, x=3), {"zero": 3}),
+    ],
+)
+def test_with_overlaps_a_bucket_is_updated_after_its_gradient_is_summed(scheme, grid, options, gathered, on_host):
+    adam, offload = replace(ADAM, clip=0.0), Offload(20, updates_on_host=on_host)
+    problem = gpt(**options, gathered=gathered, adam=adam, offload=offload)
+    plain = schedule_of(problem, grid, find_scheme(scheme, sequence_parallel=scheme == "megatron"))
+    matrices = whole_matrices(plain, SIZE["vocabulary"]) | moments_of_zero(plain)
+    runs = []
+    for schedule in (plain, validate(overlap(plain, ("oar", "ors", "oag")))):
+        execution = trained(schedule, matrices)
+        outputs = {name: assembled(schedule, name, execution.outputs) for name in schedule.outputs}
+        runs.append({copy: matrix for copies in outputs.values() for copy, matrix in copies.items()})
+    assert runs[0].keys() == runs[1].keys()
+    for copy, matrix in runs[0].items():
+        np.testing.assert_array_equal(runs[1][copy], matrix, err_msg=copy)
 
 
 def test_copies_wait_for_their_data_only_and_reductions_begin_together():

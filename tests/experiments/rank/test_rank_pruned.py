@@ -50,7 +50,7 @@ def test_the_printed_answer_says_what_compressed_states_gain(capsys):
     line = next(line for line in ended.out.splitlines() if line.startswith("with dense states"))
     assert "a copy of the model" in line
     assert "--sparsity 0.9 --sparse-states" in ended.out.splitlines()[-1]
-    nothing = called(capsys, *words[:-1], "device.memory_bytes=1000000000")
+    nothing = called(capsys, *words[:-1], "device.memory_bytes=400000000")
     assert nothing.status == 0
     assert "with dense states (without --sparse-states) nothing fits: no grid fits: model" in nothing.out
 

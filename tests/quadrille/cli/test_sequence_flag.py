@@ -66,10 +66,28 @@ def test_sweep_names_the_quantity_at_fault_as_rank_does(capsys, scheme):
     assert "most of it are parameters, gradients and optimizer states" in done.line and "more --gpus" in done.line
 
 
-def test_both_quantities_are_named_where_each_alone_is_too_large(capsys):
-    done = called(capsys, "rank", "--gpt", "llama3-70b", "--batch", "8", "--gpus", "8", "--machine", "perlmutter")
-    assert "most of it are activations and buffers of sequences of 8192 tokens" in done.line
-    assert "too large alone are also parameters, gradients and optimizer states" in done.line
+@pytest.mark.parametrize(
+    ("form", "largest", "smaller"),
+    [
+        (("--form", "exact"), "activations and buffers of sequences of 8192 tokens", "parameters, gradients and"),
+        ((), "parameters, gradients and optimizer states", "activations and buffers of sequences of 8192 tokens"),
+    ],
+    ids=["whole batch", "microbatches"],
+)
+def test_both_quantities_are_named_where_each_alone_is_too_large(capsys, form, largest, smaller):
+    model = ("--gpt", "llama3-70b", "--batch", "8", "--gpus", "8", "--machine", "perlmutter")
+    done = called(capsys, "rank", *model, *form)
+    assert f"most of it are {largest}" in done.line
+    assert f"too large alone are also {smaller}" in done.line
+    assert "a shorter --sequence" in done.line and "more --gpus" in done.line
+
+
+def test_more_gpus_are_named_only_where_they_share_a_sequence(capsys):
+    model = ("rank", "--gpt", "llama3-8b", "--sequence", "131072", "--batch", "64", "--machine", "h100-superpod")
+    large = called(capsys, *model, "--gpus", "128").line
+    assert "grid z=8,y=2,x=8" in large and "more --gpus" not in large
+    small = called(capsys, *model, "--gpus", "2").line
+    assert "grid x=2)" in small and "activations and buffers" in small and "more --gpus" in small
 
 
 def test_a_search_over_schemes_names_the_largest_part(capsys):
