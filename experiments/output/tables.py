@@ -5,7 +5,7 @@ On a terminal long names are wrapped between words; no word or number is cut. El
 
 import sys
 from collections.abc import Iterable, Sequence
-from math import floor, log10
+from math import floor, isfinite, log10
 
 from rich import box
 from rich.cells import cell_len
@@ -78,8 +78,10 @@ def percent(fraction: float | None, *, signed: bool = True) -> str:
 def milliseconds(seconds: float | None) -> str:
     """Seconds as milliseconds with four significant digits, so that the times of a column have one unit.
 
-    As in `format_seconds`, less than half a nanosecond is 0.
+    As in `format_seconds`, less than half a nanosecond is 0.  Seconds are the unit where milliseconds overflow.
 
+    >>> milliseconds(1e306)
+    '1e+306 s'
     >>> milliseconds(0.0123456), milliseconds(2.5), milliseconds(1.5e-6), milliseconds(2.8e-14), milliseconds(None)
     ('12.35 ms', '2500 ms', '0.001500 ms', '0 ms', '-')
     """
@@ -88,5 +90,7 @@ def milliseconds(seconds: float | None) -> str:
     if abs(seconds) < NOISE_SECONDS:
         return "0 ms"
     value = 1000 * seconds
+    if not isfinite(value):
+        return f"{seconds:.4g} s"
     digits = 3 - floor(log10(abs(float(f"{value:.4g}"))))
     return f"{value:.{max(0, digits)}f} ms"
