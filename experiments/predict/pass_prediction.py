@@ -29,7 +29,7 @@ from quadrille.experiments.predict.pass_times import (
     slot_seconds,
     stage_times,
 )
-from quadrille.experiments.predict.pipeline_slots import Slot, slots_in_time, stage_ends
+from quadrille.experiments.predict.pipeline_slots import Slot, slots_and_ends
 from quadrille.experiments.predict.prepared_experiment import PreparedExperiment
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.simulator.prediction import Prediction, TimeBreakdowns
@@ -174,8 +174,9 @@ class _Walk:
 def _walk(each: Sequence[StageTimes], stages: Stages) -> _Walk:
     begins = [times.end_of("setup", "before") for times in each]
     seconds = slot_seconds(each, stages, begins)
-    after = ends_after_passes(each, stage_ends(stages, seconds))
-    slots = stage_slots(stages, slots_in_time(stages, seconds), begins, seconds.travels)
+    slots_in_time, ends = slots_and_ends(stages, seconds)
+    after = ends_after_passes(each, ends)
+    slots = stage_slots(stages, slots_in_time, begins, seconds.travels)
     last = max(end for ends in after for _, end in ends)
     return _Walk(each, slots, after, last)
 

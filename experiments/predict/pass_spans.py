@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.schedule.ops import Receive
-from quadrille.algorithms.schedule.program import PassKind, is_concurrent
+from quadrille.algorithms.schedule.program import PassKind
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.single_passes import Section
@@ -124,11 +124,7 @@ class RankSpans:
 
     def _add_pass(self, slot: Slot, receive_start: float, receive_end: float) -> None:
         start, begun = self.times.pass_start(slot.kind, slot.chunk), slot.start
-        early = [
-            timed
-            for timed in self.times.own(Section("passes", slot.kind, slot.chunk))
-            if timed.span.end <= start and not is_concurrent(timed.op)
-        ]
+        early = self.times.early(slot.kind, slot.chunk)
         late = slot.start + sum(timed.span.seconds for timed in early)
         for timed in self.times.by_section[Section("passes", slot.kind, slot.chunk)]:
             span = timed.span

@@ -61,11 +61,15 @@ class StageTimes:
         return message.end if message is not None else min(own, default=0.0)
 
     def pass_seconds(self, kind: PassKind, chunk: int) -> float:
-        """Time of a pass [s]; ops that ran while the stage waited for the message count, if nothing overlaps them."""
-        own = self.own(Section("passes", kind, chunk))
+        """Time of a pass with its early ops [s]."""
+        early = sum(each.span.seconds for each in self.early(kind, chunk))
+        return early + self.pass_end(kind, chunk) - self.pass_start(kind, chunk)
+
+    def early(self, kind: PassKind, chunk: int) -> list[TimedOp]:
+        """The ops of a pass that ran while the stage waited for the message, and that nothing overlaps."""
         start = self.pass_start(kind, chunk)
-        early = sum(each.span.seconds for each in own if each.span.end <= start and not is_concurrent(each.op))
-        return early + self.pass_end(kind, chunk) - start
+        own = self.own(Section("passes", kind, chunk))
+        return [each for each in own if each.span.end <= start and not is_concurrent(each.op)]
 
     @property
     def work_seconds(self) -> float:

@@ -87,9 +87,8 @@ def stage_ends(stages: Stages, times: SlotSeconds) -> list[float]:
     >>> stage_ends(Stages(2, 2, 3), SlotSeconds([1, 1], [2, 2]))
     [12.0, 10.0]
     """
-    walk = _PipelineWalk(stages, times)
-    walk.run()
-    return walk.free_from
+    _, ends = slots_and_ends(stages, times)
+    return ends
 
 
 def slots_in_time(stages: Stages, times: SlotSeconds) -> list[Slot]:
@@ -98,9 +97,15 @@ def slots_in_time(stages: Stages, times: SlotSeconds) -> list[Slot]:
     >>> [(slot.stage, slot.kind, slot.start) for slot in slots_in_time(Stages(2, 2, 1), SlotSeconds([1, 1], [2, 2]))]
     [(0, 'F', 0.0), (1, 'F', 1.0), (1, 'B', 2.0), (0, 'B', 4.0)]
     """
+    slots, _ = slots_and_ends(stages, times)
+    return slots
+
+
+def slots_and_ends(stages: Stages, times: SlotSeconds) -> tuple[list[Slot], list[float]]:
+    """What `slots_in_time` and `stage_ends` return, from one walk; arguments as `stage_ends`."""
     walk = _PipelineWalk(stages, times)
     walk.run()
-    return walk.slots
+    return walk.slots, walk.free_from
 
 
 class _PipelineWalk:
