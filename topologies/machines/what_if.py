@@ -33,7 +33,7 @@ from quadrille.algorithms.formats.field_errors import field_error_message
 from quadrille.algorithms.formats.measured_rows import Faults
 from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS
 from quadrille.algorithms.schedule.short_names import full_dtype
-from quadrille.algorithms.units import parse_measure
+from quadrille.algorithms.units import LEAST_RATE, parse_measure
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.machine_catalogue import MACHINES
 from quadrille.topologies.quantity import name_with_unit
@@ -170,6 +170,8 @@ def _share(flag: str, word: str, example: str) -> tuple[str, float]:
         share = math.nan
     if not name or not 0 < share <= 1:
         raise InputError(f"{flag} {word}: write NAME=SHARE with a share above 0 and at most 1, as {example}")
+    if share < LEAST_RATE:
+        raise InputError(f"{flag} {word}: a share of {LEAST_RATE:g} and more is accepted, as in a machine file")
     return name, share
 
 

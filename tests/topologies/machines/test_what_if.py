@@ -4,7 +4,8 @@ import pytest
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.measured_rows import GemmRow, KernelRow, LibraryRow, MemoryRow, TransferRow
 from quadrille.topologies.machines.machine import Device, Emulation, Host, Machine, NetworkCosts
-from quadrille.topologies.machines.what_if import apply_settings, in_chunks
+from quadrille.topologies.machines.what_if import apply_settings, in_chunks, with_faults
+from tests.support.toy_machines import star
 
 
 def gemm(dtype, rate):
@@ -340,3 +341,9 @@ def test_a_key_that_is_spelled_wrong_gets_the_nearest():
 
     with pytest.raises(InputError, match=r"did you mean memory_bytes or memory\?"):
         find_machine("perlmutter", ["device.memory_byts=x2"])
+
+
+@pytest.mark.parametrize("fault", ["degrade", "slow"])
+def test_a_share_that_no_record_accepts_is_refused(fault):
+    with pytest.raises(InputError, match=r"NAME=1e-320: a share of 1e-09 and more is accepted"):
+        with_faults(star(2), **{fault: ["NAME=1e-320"]})
