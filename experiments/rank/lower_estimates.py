@@ -59,7 +59,7 @@ def best_flops_per_second(machine: Machine, dtype: DType) -> float | None:
     device = machine.device
     peak = device.peak_flops_per_second.get(dtype)
     is_measured = any(row.dtype == dtype for row in device.gemm)
-    if peak is None or is_measured or device.achieved is None:
+    if peak is None or is_measured or device.achieved is None or device.kernel_table:
         return peak
     return peak * device.achieved.product_share
 

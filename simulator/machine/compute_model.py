@@ -8,8 +8,9 @@ for each dtype, layout, number of threads and number of busy neighbours, by a fi
 outliers little weight.  w is 1 if the rows of the result are a whole number of pages long, else 0: such rows share
 cache sets, because the kernel adds to several rows at once, and their products take longer (1024 columns in float32
 4 to 5 % at k = 1000, 11 % at k = 100; 1100 columns do not; m and k make no difference).  Memory-bound work is read
-from the measured curve of its kind.  Without measured rows a product takes the longer of flop / peak and bytes /
-memory bandwidth, or the time of `rooflines.py`, and is marked as extrapolated.
+from the measured curve of its kind.  Without measured rows, products and fused attention are read from the table of
+measured kernels that the machine names (`kernel_tables.py`).  Without a table, a product takes the longer of flop /
+peak and bytes / memory bandwidth, or the time of `rooflines.py`, and is marked as extrapolated.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from quadrille.algorithms.analysis.volumes import Work
+from quadrille.algorithms.analysis.volumes import AttentionProducts, Work
 from quadrille.algorithms.formats.measured_rows import GemmRow, MemoryRow
 from quadrille.algorithms.schedule.kernel_signatures import Function
 from quadrille.algorithms.schedule.ops import GemmLayout
@@ -26,6 +27,7 @@ from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
 from quadrille.simulator.machine.rooflines import attention_seconds, best_product_seconds, pass_seconds
 from quadrille.simulator.machine.seconds_by_size import SecondsBySize
 from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.nodes.kernel_tables import KernelTable, attention_bound, kernel_table, product_bound
 
 LEAST_ROWS = 6
 """Smallest number of measured rows for a fit."""
@@ -37,6 +39,13 @@ TOUCHES = {"copy": 2, "add": 3, "zero": 1}
 PAGE_BYTES = 4096
 LEAST_ROWS_IN_PAGES = 6
 """Smallest number of rows with w = 1 for which c5 and c6 are fitted, if there are enough other rows too."""
+TABLE_DTYPES, TABLE_PRECISION = ("float16", "bfloat16"), "bfloat16"
+"""Dtypes of products that are read from a table of measured kernels, and the table's precision for them."""
+BACKWARD_SECONDS = 2.6
+"""Time of the backward pass of fused attention / that of the forward pass: median of eight cases of 128 columns a head
+on A100 PCIe (SimuMax 4dcaae5, `configs/system`).  On B200, which was not used, it is 2.2."""
+BACKWARD_BYTES = 2.0
+"""Bytes that the backward pass touches / those that the forward pass touches."""
 MARGIN = 2.0
 """Factor beyond the measured dimensions up to which a dimension counts as interpolated."""
 
@@ -143,6 +152,8 @@ class ComputeModel:
         self._kernels: dict[Function, SecondsBySize | None] = {}
         self.gemm = lru_cache(4096)(self._slowed_gemm)
         self.memory = lru_cache(4096)(self._slowed_memory)
+        tabled = machine.device.kernel_table and dtype in TABLE_DTYPES
+        self._table = kernel_table(machine.device.kernel_table) if tabled else None
         self._measured = frozenset(row.operation for row in machine.device.memory)
 
     def _slowed_gemm(self, m: int, k: int, n: int, layout: GemmLayout) -> Estimate:
@@ -158,6 +169,8 @@ class ComputeModel:
         if layout not in self._fits:
             self._fits[layout] = self._fit(layout)
         fit = self._fits[layout]
+        if fit is None and self._table is not None:
+            return self._from_table(m, k, n, self._table)
         if fit is None:
             return Estimate(self._from_data_sheet(m, k, n), True)
         estimate = fit[0].estimate(m, k, n)
@@ -184,6 +197,22 @@ class ComputeModel:
             if len(rows) >= LEAST_ROWS:
                 return fit_gemm(rows, self._dtype), True
         return None
+
+    def _from_table(self, m: int, k: int, n: int, kernels: KernelTable) -> Estimate:
+        """Seconds of a product from a table of measured kernels."""
+        rate = self._device.memory_bytes_per_second
+        ratio, beyond = kernels.products[TABLE_PRECISION].ratio(m, n, k)
+        bound = product_bound(m, k, n, TABLE_PRECISION, self._peak, rate)
+        return Estimate(ratio * bound + self._device.overhead_seconds, beyond)
+
+    def _fused_attention(self, work: Work, products: AttentionProducts, kernels: KernelTable) -> Estimate:
+        """Seconds of fused attention from a table of measured kernels."""
+        touched = work.touched / (BACKWARD_BYTES if products.backward else 1.0)
+        rate = self._device.memory_bytes_per_second
+        ratio, beyond = kernels.attention.ratio(products.sequence, products.count, products.head)
+        bound = attention_bound(products.sequence, products.count, products.head, touched, self._peak, rate)
+        factor = BACKWARD_SECONDS if products.backward else 1.0
+        return Estimate(factor * ratio * bound + self._device.overhead_seconds, beyond)
 
     def _from_data_sheet(self, m: int, k: int, n: int) -> float:
         achieved, rate = self._device.achieved, self._device.memory_bytes_per_second
@@ -221,11 +250,13 @@ class ComputeModel:
                 max(measured.seconds(work.touched), work.product_flops / self._rank_peak) + device.overhead_seconds
             )
             return self._at_speed(Estimate(seconds, not measured.covers(work.touched)))
-        rate, achieved = device.memory_bytes_per_second, device.achieved
+        rate, achieved, squares = device.memory_bytes_per_second, device.achieved, work.squares
+        if self._table is not None and squares is not None and not squares.stores_weights:
+            return self._at_speed(self._fused_attention(work, squares, self._table))
         if achieved is None:
             seconds = max(work.product_flops / self._peak, work.touched / rate)
-        elif work.squares is not None:
-            seconds = attention_seconds(work.squares, work.touched, self._peak, rate, achieved)
+        elif squares is not None:
+            seconds = attention_seconds(squares, work.touched, self._peak, rate, achieved)
         else:
             seconds = pass_seconds(function, work.touched, rate, achieved)
         return self._at_speed(Estimate(seconds + (device.overhead_seconds if seconds else 0.0), True))

@@ -32,6 +32,7 @@ from quadrille.algorithms.formats.measured_rows import (
 from quadrille.algorithms.formats.renamed_keys import Renames
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.units import LARGEST_RATE
+from quadrille.topologies.nodes.kernel_tables import kernel_table_names
 
 SCHEMA = "quadrille/machine/2"
 RENAMED = Renames(
@@ -64,7 +65,7 @@ Slowdown = Annotated[float, Meta(ge=1)]
 CHUNK_BYTES_OF_OLD_FILES = 60 << 10
 """In files made before they said it, runs were in such chunks."""
 LATER: dict[str, dict[str, object]] = {
-    "device": {"kernel": ()},
+    "device": {"kernel": (), "kernel_table": ""},
     "host": {"shared_by_hosts": False, "idle_core_seconds": 0.0, "library": ()},
     "network": {
         "payload_share": 1.0,
@@ -104,6 +105,12 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     gemm : measured matrix products
     memory : measured copies, additions and zeroing
     kernel : measured layer functions, such as GELU or softmax
+    kernel_table : name of a table of measured kernels, such as h100-sxm, from which products and fused attention take
+        their times on a GPU without measured rows; empty for the shares of the peaks (`achieved`)
+
+    Raises
+    ------
+    ValueError : a table that does not exist
     """
 
     peak_flops_per_second: Annotated[dict[Dtype, Rate], Meta(min_length=1)]
@@ -117,6 +124,11 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     gemm: tuple[GemmRow, ...] = ()
     memory: tuple[MemoryRow, ...] = ()
     kernel: tuple[KernelRow, ...] = ()
+    kernel_table: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kernel_table and self.kernel_table not in kernel_table_names():
+            raise ValueError(f"kernel_table {self.kernel_table!r}: accepted are {', '.join(kernel_table_names())}")
 
     def peak(self, dtype: str, threads: int) -> float | None:
         """The peak rate of a rank's products [flop/s]; None if the dtype has no peak.

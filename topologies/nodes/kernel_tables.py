@@ -1,0 +1,185 @@
+"""Measured kernels of GPUs: seconds of matrix products and of attention, interpolated in tables of measurements.
+
+A table holds the ratio of measured seconds to a bound that the data sheet gives,
+
+    seconds = ratio · (flop / peak + bytes / memory bandwidth + `KERNEL_SECONDS`)
+
+at the points of a grid of sizes.  Between the points, the logarithm of the ratio is linear in the logarithms of the
+sizes; beyond the grid, the ratio of the nearest point holds, and the estimate is marked as extrapolated.  A ratio
+varies far less with the sizes than the seconds do, so few points suffice.
+
+`measured_kernels/README.md` names the source and the licence; `studies/kernel_tables` makes the files, and states how
+far they are from measurements that they were not made from.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import product
+from math import exp, log
+from pathlib import Path
+
+import msgspec
+
+from quadrille.algorithms.errors import InputError
+
+FOLDER = Path(__file__).resolve().parent / "measured_kernels"
+SCHEMA = "quadrille/kernels/1"
+KERNEL_SECONDS = 2e-6
+"""Seconds of the smallest kernel, without its launch."""
+PER_UNIT = 1000
+"""Steps of the stored logarithms in a unit: a step is a thousandth."""
+PRODUCT_BYTES: dict[str, float] = {"bfloat16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5}
+"""Bytes of an operand's element by the precision of the product; the result has 16 bits."""
+RESULT_BYTES = 2.0
+FORWARD_PRODUCTS = 2
+"""Matrix products of attention's forward pass."""
+
+
+class RatioTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Ratios of measured seconds to the data sheet's bound, on a grid of sizes.
+
+    Parameters
+    ----------
+    axes : names of the sizes and their grid points, ascending
+    thousandths : logarithms of the ratios in thousandths, the last axis the fastest
+    rows : number of measurements behind the table
+    median_error, most_error : median and 90th percentile of |predicted / measured - 1| over measurements that were
+        left out of the table
+    """
+
+    axes: dict[str, tuple[int, ...]]
+    thousandths: tuple[int, ...]
+    rows: int
+    median_error: float
+    most_error: float
+
+    def ratio(self, *sizes: float) -> tuple[float, bool]:
+        """The ratio at some sizes, in the order of the axes, and whether they lie beyond the grid.
+
+        >>> table = RatioTable(
+        ...     axes={"m": (1, 4), "k": (1, 16)}, thousandths=(0, 1000, 0, 1000), rows=4, median_error=0, most_error=0
+        ... )
+        >>> [round(ratio, 3) for ratio in (table.ratio(2, 1)[0], table.ratio(2, 4)[0], table.ratio(2, 64)[0])]
+        [1.0, 1.649, 2.718]
+        >>> table.ratio(2, 4)[1], table.ratio(2, 64)[1]
+        (False, True)
+        """
+        corners, beyond = [], False
+        for points, size in zip(self.axes.values(), sizes, strict=True):
+            beyond |= not points[0] <= size <= points[-1]
+            corners.append(_neighbours(points, size))
+        total = 0.0
+        for corner in product(*corners):
+            index, weight = 0, 1.0
+            for points, (place, share) in zip(self.axes.values(), corner, strict=True):
+                index, weight = index * len(points) + place, weight * share
+            total += weight * self.thousandths[index]
+        return exp(total / PER_UNIT), beyond
+
+
+def _neighbours(points: Sequence[int], size: float) -> tuple[tuple[int, float], ...]:
+    """The grid points around a size and their weights, in the logarithm of the size."""
+    if size <= points[0] or len(points) == 1:
+        return ((0, 1.0),)
+    if size >= points[-1]:
+        return ((len(points) - 1, 1.0),)
+    above = bisect_right(points, size)
+    share = log(size / points[above - 1]) / log(points[above] / points[above - 1])
+    return ((above - 1, 1.0 - share), (above, share)) if share else ((above - 1, 1.0),)
+
+
+class KernelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Measured kernels of a GPU.
+
+    Parameters
+    ----------
+    schema : version of the file's form
+    gpu : name of the GPU
+    source : source of the measurements
+    peak_flops_per_second : data sheet's peaks by precision [flop/s]
+    memory_bytes_per_second : data sheet's memory bandwidth [B/s]
+    products : tables of m x k by k x n products over m, n and k, by precision
+    attention : table of causal forward passes over the tokens of a sequence, sequences times query heads, and the size
+        of a head
+    """
+
+    schema: str
+    gpu: str
+    source: str
+    peak_flops_per_second: dict[str, float]
+    memory_bytes_per_second: float
+    products: dict[str, RatioTable]
+    attention: RatioTable
+
+
+def product_bound(m: float, k: float, n: float, precision: str, peak: float, rate: float) -> float:
+    """The data sheet's bound of a product of m x k by k x n [s].
+
+    Parameters
+    ----------
+    precision : precision of the operands
+    peak, rate : peak of the precision [flop/s] and memory bandwidth [B/s]
+
+    >>> product_bound(1000, 1000, 1000, "bfloat16", 1e12, 6e9) == 2e-3 + 1e-3 + KERNEL_SECONDS
+    True
+    """
+    size = PRODUCT_BYTES[precision] * (m * k + k * n) + RESULT_BYTES * m * n
+    return 2.0 * m * k * n / peak + size / rate + KERNEL_SECONDS
+
+
+def attention_bound(sequence: float, count: float, head: float, touched: float, peak: float, rate: float) -> float:
+    """The data sheet's bound of the forward pass of causal attention [s].
+
+    Parameters
+    ----------
+    sequence : tokens of a sequence
+    count : sequences times query heads
+    head : columns of a head
+    touched : bytes of queries, keys, values and output [B]
+    peak, rate : peak of products [flop/s] and memory bandwidth [B/s]
+    """
+    return FORWARD_PRODUCTS * count * sequence**2 * head / peak + touched / rate + KERNEL_SECONDS
+
+
+def kernel_table_names() -> tuple[str, ...]:
+    """The names of the GPUs with measured kernels.
+
+    >>> "h100-sxm" in kernel_table_names()
+    True
+    """
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
+
+
+@lru_cache(16)
+def kernel_table(name: str) -> KernelTable:
+    """The measured kernels of a GPU.
+
+    Raises
+    ------
+    InputError : a name without a table
+    """
+    if name not in kernel_table_names():
+        raise InputError(f"kernels {name!r}: accepted are {', '.join(kernel_table_names())}")
+    return msgspec.json.decode(Path(FOLDER, f"{name}.json").read_bytes(), type=KernelTable)
+
+
+def table_of_ratios(
+    axes: Mapping[str, Sequence[int]], logarithms: Sequence[float], rows: int, errors: tuple[float, float]
+) -> RatioTable:
+    """The table with these logarithms of ratios.
+
+    Parameters
+    ----------
+    axes : grid points by axis
+    logarithms : logarithms of the ratios, the last axis the fastest
+    rows : number of measurements
+    errors : median and 90th percentile of the relative errors
+    """
+    return RatioTable(
+        axes={name: tuple(points) for name, points in axes.items()},
+        thousandths=tuple(round(PER_UNIT * value) for value in logarithms),
+        rows=rows,
+        median_error=round(errors[0], 4),
+        most_error=round(errors[1], 4),
+    )
