@@ -251,7 +251,10 @@ class ComputeModel:
             )
             return self._at_speed(Estimate(seconds, not measured.covers(work.touched)))
         rate, achieved, squares = device.memory_bytes_per_second, device.achieved, work.squares
-        if self._table is not None and squares is not None and not squares.stores_weights:
+        fused = (
+            squares is not None and not squares.stores_weights and (achieved is None or achieved.attention == "fused")
+        )
+        if self._table is not None and squares is not None and fused:
             return self._at_speed(self._fused_attention(work, squares, self._table))
         if achieved is None:
             seconds = max(work.product_flops / self._peak, work.touched / rate)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from quadrille.algorithms.analysis.volumes import AttentionProducts, Work
 from quadrille.algorithms.errors import InputError
 from quadrille.simulator.machine.compute_model import ComputeModel
 from quadrille.topologies.find_machine import find_machine
@@ -58,6 +59,20 @@ def test_products_and_attention_of_a_gpu_take_the_times_of_its_table(tabled):
     ratio = kernels.products["bfloat16"].ratio(4096, 4096, 4096)[0]
     assert estimate.seconds == pytest.approx(ratio * bound + device.overhead_seconds)
     assert measured.gemm(4096, 4096, 2**20, "NN").extrapolated
+
+
+def test_unfused_attention_does_not_use_the_table(tabled):
+    products = AttentionProducts(64, 2048, 128, 2, "attention")
+    work = Work(flops=0, product_flops=products.flops, touched=2**26, squares=products)
+    models = [
+        ComputeModel(apply_settings(machine, settings), "bfloat16", 1, 1)
+        for machine in (find_machine("h100-node"), tabled)
+        for settings in ((), ("device.achieved.attention=unfused",))
+    ]
+    plain, plain_unfused, measured, measured_unfused = (model.kernel(work, "attention") for model in models)
+    assert measured != plain
+    assert not measured.extrapolated
+    assert plain_unfused.extrapolated and measured_unfused.extrapolated
 
 
 def test_other_dtypes_do_not_use_the_table(tabled):
