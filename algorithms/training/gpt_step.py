@@ -16,29 +16,27 @@ the optimizer step.  In a V pipeline, both shares are on the first stage.  Witho
 program.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from quadrille.algorithms.schedule.expressions import Affine, IntExpression, Max, Min, Sum
 from quadrille.algorithms.schedule.ops import Kernel, Op, Pointwise, Receive, Send, reads, writes
-from quadrille.algorithms.schedule.program import Choice, Program, Repeat
+from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.program import ops as ops_of
 from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.layers import Layer, Parameter
-from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.normalisation import NORM_VECTORS
 from quadrille.algorithms.training.pipeline import BACKWARD_LANE, CHUNK, FORWARD_LANE, Stages
 from quadrille.algorithms.training.step_programs import Steps, accumulate_loss, on_stages
 from quadrille.algorithms.training.transformer import LAYER
+from quadrille.algorithms.training.v_chunks import hand_over, handed_over, on_chunk
 from quadrille.algorithms.training.vocabulary import TABLE
 from quadrille.algorithms.training.zero import ParameterSharding, shard_layer
 from quadrille.algorithms.training.zero_bubble import SplitBackward, split_backward, with_split_copies
 
 OTHER_END_GRADIENT = f"d{TABLE} of the other end"
 ON_ALL_CHUNKS = 1
-HANDED_OVER = "handed over"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ class GptStep:
         """The tensors, with the copies that passes of weights need, and those that a V pipeline hands over."""
         if self._split:
             tensors = with_split_copies(tensors, self._stages, [self._split], layered=True)
-        return [*tensors, *_handed_over(tensors, self._stages)] if self._stages.v_placed else tensors
+        return [*tensors, *handed_over(tensors, ("X", "dX"), self._stages)] if self._stages.v_placed else tensors
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -202,17 +200,17 @@ class GptStep:
             for receives in (True, False)
         )
         embed, head, towards_table = self._v_ends()
-        keep_x, take_x = _hand_over("X", end), _hand_over("X", begin, back=True)
-        keep_dx, take_dx = _hand_over("dX"), _hand_over("dX", back=True)
+        keep_x, take_x = hand_over("X", end), hand_over("X", begin, back=True)
+        keep_dx, take_dx = hand_over("dX"), hand_over("dX", back=True)
         first, last = kind == "first", kind == "last"
         forwards, backwards = self._layers_forward(), self._layers_backward()
         forward = (
-            *_on_chunk(0, (*(embed if first else receive_x[0]), *forwards, *(keep_x if last else send_x[0]))),
-            *_on_chunk(1, (*(take_x if last else receive_x[1]), *forwards, *(() if first else send_x[1]))),
+            *on_chunk(0, (*(embed if first else receive_x[0]), *forwards, *(keep_x if last else send_x[0]))),
+            *on_chunk(1, (*(take_x if last else receive_x[1]), *forwards, *(() if first else send_x[1]))),
         )
         backward = (
-            *_on_chunk(1, (*(head if first else receive_dx[1]), *backwards, *(keep_dx if last else send_dx[1]))),
-            *_on_chunk(
+            *on_chunk(1, (*(head if first else receive_dx[1]), *backwards, *(keep_dx if last else send_dx[1]))),
+            *on_chunk(
                 0, (*(take_dx if last else receive_dx[0]), *backwards, *(towards_table if first else send_dx[0]))
             ),
         )
@@ -310,30 +308,6 @@ def _on_last_chunk(chunks: int) -> IntExpression:
 
 def _not_on_last_chunk(chunks: int) -> IntExpression:
     return Min(1, Affine(CHUNK, -1, chunks - 1))
-
-
-def _on_chunk(chunk: int, body: Program) -> Program:
-    """A body that one of the two chunks of a stage of a V pipeline runs."""
-    return (Choice("once", Affine(CHUNK) if chunk else Affine(CHUNK, -1, 1), body),)
-
-
-def _hand_over(tensor: str, layer: IntExpression | None = None, *, back: bool = False) -> Program:
-    """The copy of X or dX to the tensor in which the next chunk finds it, or `back` from there."""
-    between = f"{tensor} {HANDED_OVER}"
-    source, into = (between, tensor) if back else (tensor, between)
-    verb = "take" if back else "hand"
-    op = Pointwise(name=f"{verb} {tensor} over", function="copy", into=into, sources=(source,))
-    return (op,) if layer is None else (Repeat(LAYER, 1, (op,), first=layer),)
-
-
-def _handed_over(tensors: Sequence[Tensor], stages: Stages) -> list[Tensor]:
-    """X and dX between the two chunks of the last stage."""
-    copies, last = ((MICROBATCH, stages.handed_over),), stages.at(-1)
-    streams = [tensor for tensor in tensors if tensor.name in ("X", "dX")]
-    return [
-        replace(tensor, name=f"{tensor.name} {HANDED_OVER}", copies=copies, stages=last, first_indices=())
-        for tensor in streams
-    ]
 
 
 def _stage(distance: int) -> Affine:

@@ -24,7 +24,7 @@ from quadrille.algorithms.training.layers import LOSS, Layer
 from quadrille.algorithms.training.microbatches import Microbatches, microbatches
 from quadrille.algorithms.training.mlp_step import MlpStep
 from quadrille.algorithms.training.offload import Buckets, Offload
-from quadrille.algorithms.training.pipeline import Stages
+from quadrille.algorithms.training.pipeline import V_CHUNKS, Stages
 from quadrille.algorithms.training.precision import Precision, in_dtype_of_statistics
 from quadrille.algorithms.training.scheme import ONE, Layout, Linear, Orientation, Scheme, sides
 from quadrille.algorithms.training.sparsity import PruneMethod, Pruning, index_names, pruned_layer
@@ -179,13 +179,9 @@ def mlp_schedule(problem: Mlp, grid: Grid, scheme: Scheme) -> Schedule:
 def pipeline_stages(problem: Mlp, grid: Grid) -> Stages:
     """Returns the pipeline stages of a problem on a grid."""
     parts, order = microbatches(problem.rows, problem.micro_batch, grid), problem.pipeline_schedule
-    if order == "zb-v":
-        raise InputError(
-            "pipeline-schedule zb-v: a stage of an MLP has one chunk of layers; gpipe, 1f1b, zb-h1 and message-driven "
-            "are accepted"
-        )
+    chunks = V_CHUNKS if order == "zb-v" and grid.pipeline > 1 else 1
     return Stages(
-        grid.pipeline, problem.layers, parts.count, schedule=order, limit=problem.pipeline_limit, sizes=problem.stages
+        grid.pipeline, problem.layers, parts.count, chunks, order, limit=problem.pipeline_limit, sizes=problem.stages
     )
 
 
@@ -225,8 +221,11 @@ def _activations(problem: Mlp, scheme: Scheme) -> list[Tensor]:
 
 
 def _inputs(problem: Mlp, scheme: Scheme, stages: Stages, parts: Microbatches) -> list[Tensor]:
-    ends = (_activation(scheme, INPUT, 0), stages.at(0)), (_activation(scheme, TARGET, problem.layers), stages.at(-1))
-    return [replace(tensor, copies=parts.copies, stages=at) for tensor, at in ends]
+    ends = ((INPUT, 0, 0), (TARGET, problem.layers, stages.loss_stage))
+    return [
+        replace(_activation(scheme, name, layer), copies=parts.copies, stages=stages.at(stage))
+        for name, layer, stage in ends
+    ]
 
 
 def _loss(problem: Mlp, scheme: Scheme, stages: Stages) -> Layer:
@@ -246,5 +245,5 @@ def _loss(problem: Mlp, scheme: Scheme, stages: Stages) -> Layer:
             for axis in (layout.columns, *layout.row_axes)
         ),
     )
-    whole = Tensor(LOSS, ONE, ONE, copies=((STEP, problem.steps),), stages=stages.at(-1))
+    whole = Tensor(LOSS, ONE, ONE, copies=((STEP, problem.steps),), stages=stages.at(stages.loss_stage))
     return Layer((whole,), (), forward, ())

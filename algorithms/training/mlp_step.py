@@ -1,8 +1,10 @@
 """Programs of an MLP training step: one of all layers, or one for each pipeline stage.
 
-A stage sends the activation H after its last product, and receives the gradient of H.
+A stage sends the activation H after its last product, and receives the gradient of H.  A stage of a V pipeline does so
+after each of its two chunks of layers.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -15,15 +17,18 @@ from quadrille.algorithms.training.layers import Layer, Parameter
 from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.pipeline import BACKWARD_LANE, FORWARD_LANE, Stages
 from quadrille.algorithms.training.step_programs import Steps, accumulate_loss, on_stages
+from quadrille.algorithms.training.v_chunks import between_chunks, hand_over, handed_over, on_chunk
 from quadrille.algorithms.training.zero import shard_layer
 from quadrille.algorithms.training.zero_bubble import SplitBackward, split_backward, with_split_copies
 
 
 @dataclass(frozen=True, slots=True)
-class StageLayers:
-    """The layers first + 1 .. last of a stage."""
+class PartLayers:
+    """The layers first + 1 .. last of a stage, or of one chunk of a V pipeline's stage."""
 
+    part: int
     stage: int
+    chunk: int
     first: int
     last: int
 
@@ -42,7 +47,10 @@ class MlpStep:
     def __init__(self, layers: list[Layer], loss: Layer, stages: Stages, steps: Steps) -> None:
         self._stages, self._steps = stages, steps
         ends = tuple(accumulate(stages.part_sizes, initial=0))
-        self._spans = [StageLayers(stage, *ends[stage : stage + 2]) for stage in range(stages.count)]
+        self._spans = [
+            PartLayers(part, *stages.place(part), *ends[part : part + 2])
+            for part in range(stages.count * stages.chunks)
+        ]
         placed = [
             on_stages(layer, (span.stage,)) if steps.piped else layer
             for span in self._spans
@@ -59,26 +67,53 @@ class MlpStep:
     def roles(self) -> tuple[Role, ...]:
         """A program for each stage."""
         if not self._steps.piped:
-            return (Role(self._program(self._spans[0])),)
-        return tuple(Role(self._program(span), "pipeline", span.stage, span.stage + 1) for span in self._spans)
+            return (Role(self._program(0)),)
+        return tuple(Role(self._program(stage), "pipeline", stage, stage + 1) for stage in range(self._stages.count))
 
-    def _program(self, span: StageLayers) -> Program:
-        own = self.layers[span.first : span.last]
-        parameters = [parameter for layer in own for parameter in layer.parameters]
-        split = self._splits[span.stage] if self._splits else None
-        backward, weights = (split.inputs, split.weights) if split else (self._backward(span), ())
-        passes = self._stages.interleaved(self._forward(span), backward, weights)
-        return self._steps.program(parameters, passes, losses=span.last == len(self.layers))
+    def _program(self, stage: int) -> Program:
+        spans = [span for span in self._spans if span.stage == stage]
+        parameters = [
+            parameter
+            for span in spans
+            for layer in self.layers[span.first : span.last]
+            for parameter in layer.parameters
+        ]
+        passes = self._stages.interleaved(
+            self._on_chunks(spans, self._forward),
+            self._on_chunks(spans[::-1], self._inputs_backward),
+            self._on_chunks(spans[::-1], self._weights_backward),
+        )
+        return self._steps.program(parameters, passes, losses=stage == self._stages.loss_stage)
 
-    def _split_backward(self, span: StageLayers) -> SplitBackward:
-        """The backward pass of a stage in two parts: the gradients of its activations, then those of its weights."""
+    def _on_chunks(self, spans: Sequence[PartLayers], body: Callable[[PartLayers], Program]) -> Program:
+        """The bodies of the parts of a stage, each on its chunk."""
+        if not self._stages.v_placed:
+            return tuple(entry for span in spans for entry in body(span))
+        return tuple(entry for span in spans for entry in on_chunk(span.chunk, body(span)))
+
+    def _inputs_backward(self, span: PartLayers) -> Program:
+        return self._splits[span.part].inputs if self._splits else self._backward(span)
+
+    def _weights_backward(self, span: PartLayers) -> Program:
+        return self._splits[span.part].weights if self._splits else ()
+
+    def _split_backward(self, span: PartLayers) -> SplitBackward:
+        """The backward pass of a part in two parts: the gradients of its activations, then those of its weights."""
         gradients = [f"dZ{number}" for number in range(span.first + 1, span.last + 1)]
-        return split_backward(self._backward(span), gradients, self._forward(span))
+        others = [each for each in self._spans if each.stage == span.stage and each != span]
+        return split_backward(
+            self._backward(span),
+            [*gradients, between_chunks(f"dH{span.first}")],
+            (
+                *self._forward(span),
+                *(entry for each in others for entry in (*self._forward(each), *self._backward(each))),
+            ),
+        )
 
-    def _forward(self, span: StageLayers) -> Program:
+    def _forward(self, span: PartLayers) -> Program:
         program: list[Op | Repeat] = []
         if span.first > 0:
-            program.append(self._stages.receive(f"H{span.first}", FORWARD_LANE, span.stage - 1))
+            program += self._arrival(f"H{span.first}", span, -1)
         for number in range(span.first + 1, span.last + 1):
             program += self.layers[number - 1].forward
             if number < len(self.layers):
@@ -87,22 +122,38 @@ class MlpStep:
                 )
         if span.last == len(self.layers):
             return (*program, *self.loss.forward)
-        return (*program, self._stages.send(f"H{span.last}", FORWARD_LANE, span.stage + 1))
+        return (*program, *self._departure(f"H{span.last}", span, 1))
 
-    def _backward(self, span: StageLayers) -> Program:
+    def _backward(self, span: PartLayers) -> Program:
         program: list[Op | Repeat] = []
         if span.last < len(self.layers):
-            program += [
-                self._stages.receive(f"dH{span.last}", BACKWARD_LANE, span.stage + 1),
-                _gelu_gradient(span.last),
-            ]
+            program += [*self._arrival(f"dH{span.last}", span, 1), _gelu_gradient(span.last)]
         for number in range(span.last, span.first, -1):
             program += self.layers[number - 1].backward
             if number > span.first + 1:
                 program.append(_gelu_gradient(number - 1))
         if span.first == 0:
             return tuple(program)
-        return (*program, self._stages.send(f"dH{span.first}", BACKWARD_LANE, span.stage - 1))
+        return (*program, *self._departure(f"dH{span.first}", span, -1))
+
+    def _arrival(self, tensor: str, span: PartLayers, step: int) -> Program:
+        """The receive of a tensor from the part before (-1) or after (1), or the copy from there on the same stage."""
+        sender, _ = self._stages.place(span.part + step)
+        if sender == span.stage:
+            return hand_over(tensor, back=True)
+        lane = FORWARD_LANE if step < 0 else BACKWARD_LANE
+        return (self._stages.receive(tensor, lane, sender, wraps=span.chunk > 0, of_odd=self._is_odd_in_v(sender)),)
+
+    def _departure(self, tensor: str, span: PartLayers, step: int) -> Program:
+        """The message of a tensor to the part before (-1) or after (1), or the copy to there on the same stage."""
+        to, _ = self._stages.place(span.part + step)
+        if to == span.stage:
+            return hand_over(tensor)
+        lane = BACKWARD_LANE if step < 0 else FORWARD_LANE
+        return (self._stages.send(tensor, lane, to, wraps=span.chunk > 0, of_odd=self._is_odd_in_v(span.stage)),)
+
+    def _is_odd_in_v(self, stage: int) -> bool:
+        return self._stages.v_placed and stage % 2 == 1
 
     def with_copies(self, tensors: list[Tensor]) -> list[Tensor]:
         """The tensors, activations with a copy for each microbatch in flight."""
@@ -112,16 +163,25 @@ class MlpStep:
             {name for span in self._spans for op in ops_of(part(span)) for name in (*reads(op), *writes(op))}
             for part in (self._forward, self._backward)
         )
-        in_flight, alternating = self._stages.in_flight_copies, ((MICROBATCH, 2),)
+        in_flight = self._stages.in_flight_copies
+        alternating: Copies = self._stages.gradient_copies if self._stages.v_placed else ((MICROBATCH, 2),)
 
         def copies(tensor: Tensor) -> Copies:
-            activation = tensor.rows.dimension == "rows" and MICROBATCH not in dict(tensor.copies)
+            activation = tensor.rows.dimension == "rows" and tensor.stages is None  # inputs are on one stage
             if activation and tensor.name in forward & backward:
                 return (*tensor.copies, *in_flight)
             return alternating if activation and tensor.name.startswith("dH") else tensor.copies
 
         copied = [replace(tensor, copies=copies(tensor)) for tensor in tensors]
-        return with_split_copies(copied, self._stages, self._splits, layered=False) if self._splits else copied
+        if self._splits:
+            copied = with_split_copies(copied, self._stages, self._splits, layered=False)
+        return [*copied, *handed_over(copied, self._handed_over, self._stages)] if self._stages.v_placed else copied
+
+    @property
+    def _handed_over(self) -> tuple[str, str]:
+        """The activation between the two chunks of the last stage of a V pipeline, and its gradient."""
+        first = self._spans[self._stages.count].first
+        return f"H{first}", f"dH{first}"
 
 
 def _gelu_gradient(number: int) -> Kernel:

@@ -72,6 +72,7 @@ from quadrille.algorithms.training.transformer import LAYER
 from quadrille.algorithms.training.v_pipeline import (
     Numbers,
     buffers,
+    chunk_sizes,
     gradient_buffers,
     most_handed_over,
     part_of,
@@ -111,7 +112,8 @@ class Stages:
     chunks : chunks of layers of a stage, interleaved with those of other stages
     schedule : rule of the order of passes
     limit : microbatches that a message-driven stage may have in flight; 0 for the number of stages
-    sizes : layers of each stage; chunk after chunk if there are several; empty for as even as possible
+    sizes : layers of each stage, of both chunks in a V pipeline; of each chunk in the order of the layers if chunks
+        are interleaved; empty for as even as possible
 
     >>> Stages(2, 4, 3).order(0)
     ['F0', 'F1', 'B0', 'F2', 'B1', 'B2']
@@ -144,12 +146,8 @@ class Stages:
                 f"interleave {self.chunks}: chunks are interleaved in a pipeline, and the grid has one stage; "
                 "give pipeline=2 or more, or interleave 1"
             )
-        if self.sizes and (len(self.sizes) != parts or sum(self.sizes) != self.layers or min(self.sizes) < 1):
-            raise InputError(
-                f"stages {','.join(map(str, self.sizes))}: {parts} numbers from 1 that add up to {self.layers} layers "
-                "are accepted"
-            )
-        if self.chunks > 1 and self.layers % parts and not self.sizes:
+        self._check_sizes()
+        if self.chunks > 1 and self.layers % parts and not self.sizes and not self.v_placed:
             raise InputError(
                 f"interleave {self.chunks}: layers = {self.layers} must be a multiple of "
                 f"pipeline={self.count} times {self.chunks}"
@@ -177,11 +175,19 @@ class Stages:
             raise InputError(
                 f"interleave {self.chunks}: pipeline-schedule zb-v has two chunks on a stage: 2 is accepted"
             )
-        if self.v_placed and (self.sizes or self.layers % (2 * self.count)):
-            subject = f"stages {','.join(map(str, self.sizes))}" if self.sizes else f"layers = {self.layers}"
+        if self.v_placed and self.layers < V_CHUNKS * self.count:
             raise InputError(
-                f"pipeline-schedule zb-v: {subject}: two chunks on each of {self.count} stages are equally long; "
-                f"a multiple of {2 * self.count} layers without stages is accepted"
+                f"pipeline-schedule zb-v: layers = {self.layers}: two chunks on each of {self.count} stages need "
+                f"{V_CHUNKS * self.count} layers or more"
+            )
+
+    def _check_sizes(self) -> None:
+        """Checks the layers of each stage: a chunk has a layer, so a stage of a V pipeline has two."""
+        count, least = (self.count, V_CHUNKS) if self.v_placed else (self.count * self.chunks, 1)
+        if self.sizes and (len(self.sizes) != count or sum(self.sizes) != self.layers or min(self.sizes) < least):
+            raise InputError(
+                f"stages {','.join(map(str, self.sizes))}: {count} numbers from {least} that add up to {self.layers} "
+                "layers are accepted"
             )
 
     @property
@@ -231,9 +237,11 @@ class Stages:
     @property
     def part_sizes(self) -> tuple[int, ...]:
         """Number of layers of each chunk among all chunks, in the order of the layers."""
+        if self.sizes:
+            return chunk_sizes(self.sizes) if self.v_placed else self.sizes
         parts = self.count * self.chunks
         even = (cut(self.layers, parts, part) for part in range(parts))
-        return self.sizes or tuple(stop - start for start, stop in even)
+        return tuple(stop - start for start, stop in even)
 
     @property
     def most_layers(self) -> int:
@@ -255,17 +263,25 @@ class Stages:
         if self.count == 1:
             return 0
         if self.sizes:
-            return Lookup((tuple(accumulate(self.sizes, initial=0))[:-1],), (0, self.position))
+            return Lookup((tuple(accumulate(self.part_sizes, initial=0))[:-1],), (0, self.position))
         return PartStart(self.layers, self.count * self.chunks, self.position)
 
     def length(self, plus: int = 0) -> IntExpression:
         """Number of layers of a stage, or of its chunk, plus `plus`."""
         parts = self.count * self.chunks
         if self.sizes:
-            return Lookup((tuple(size + plus for size in self.sizes),), (0, self.position))
+            return Lookup((tuple(size + plus for size in self.part_sizes),), (0, self.position))
         if self.layers % parts == 0:
             return self.layers // parts + plus
         return PartLength(self.layers, parts, self.position, plus)
+
+    def most_length(self, plus: int = 0) -> IntExpression:
+        """Number of layers of the longest chunk of a stage, plus `plus`: its chunks share buffers of this length."""
+        if self.chunks == 1 or len(set(self.part_sizes)) == 1:
+            return self.length(plus)
+        sizes, chunks = self.part_sizes, range(self.chunks)
+        most = (max(sizes[self.part(stage, chunk)] for chunk in chunks) for stage in range(self.count))
+        return Lookup((tuple(length + plus for length in most),), (0, STAGE))
 
     @property
     def gradient_copies(self) -> Copies:
@@ -567,10 +583,10 @@ class Stages:
         more = loops[LAYER]
         assert isinstance(more, int)
         inner = tuple(loop_count for loop_count in tensor.copies if loop_count[0] != LAYER)
-        of_layers = (LAYER, self.length(more - self.layers))
         if tensor.rows.dimension == rows:
-            return replace(tensor, copies=(*inner, *self.in_flight_copies, of_layers))
-        chunks = ((CHUNK, self.chunks),) if self.chunks > 1 else ()
+            of_longest = (LAYER, self.most_length(more - self.layers))
+            return replace(tensor, copies=(*inner, *self.in_flight_copies, of_longest))
+        chunks, of_layers = ((CHUNK, self.chunks),) if self.chunks > 1 else (), (LAYER, self.length(more - self.layers))
         return replace(tensor, copies=(*inner, *chunks, of_layers), first_indices=((LAYER, self.begin),))
 
 

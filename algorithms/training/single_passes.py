@@ -5,15 +5,17 @@ A prediction of whole steps from the times of single passes simulates such a sch
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
+from quadrille.algorithms.schedule.expressions import IntExpression, Lookup
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllReduce, Op
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import DrivenPasses, Pass, PassKind, Program, Repeat, repeats, walk
 from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.schedule.v_order import v_order
 from quadrille.algorithms.training.adam import STEP
-from quadrille.algorithms.training.pipeline import DECISION, SLOT, Stages
+from quadrille.algorithms.training.pipeline import CHUNK, DECISION, SLOT, STAGE, Stages
 
 Phase = Literal["setup", "before", "passes", "after"]
 """Part of a program: before the first step, and in each step before, during and after the passes of the stage."""
@@ -69,42 +71,45 @@ def _single_passes(passes: Program, stages: Stages) -> Program:
     for entry in (each for slot in slots for each in slot.body):
         for kind in {each.kind for each in repeats((entry,)) if isinstance(each, Pass)}:
             by_kind.setdefault(kind, entry)
-    firsts = [chunk * stages.round_length for chunk in range(stages.chunks)]
     return tuple(
-        Repeat(SLOT, 1, (by_kind[kind],), first=first)
-        for kind in ("F", "B", "W")
-        if kind in by_kind
-        for first in firsts
+        Repeat(SLOT, 1, (by_kind[kind],), first=first) for kind, first in _first_slots(stages) if kind in by_kind
     )
 
 
-def sections(schedule: Schedule, rank: int, stages: Stages) -> Iterator[tuple[Op, Coordinates, Section]]:
+def _first_slots(stages: Stages) -> list[tuple[PassKind, IntExpression]]:
+    """Kind and number of the slot in which the first microbatch passes through each chunk."""
+    if not stages.v_placed:
+        firsts = [chunk * stages.round_length for chunk in range(stages.chunks)]
+        return [(kind, first) for kind in get_args(PassKind) for first in firsts]
+    orders = [v_order(stages.count, stage, stages.microbatches) for stage in range(stages.count)]
+    return [
+        (kind, Lookup((tuple(order.index((kind, chunk, 0)) for order in orders),), (0, STAGE)))
+        for kind, chunk, _ in v_order(stages.count, 0, 1)
+    ]
+
+
+def sections(schedule: Schedule, rank: int) -> Iterator[tuple[Op, Coordinates, Section]]:
     """Yields the ops of one rank in program order, with the section of its stage; passes that are skipped have none.
 
     Parameters
     ----------
     schedule : schedule of `with_single_passes`
     rank : number of the rank
-    stages : stages of the pipeline
     """
     coordinates = schedule.coordinates(rank)
     for entry in schedule.program(coordinates):
         if isinstance(entry, Repeat) and entry.loop == STEP:
-            yield from _sections_of_step(entry.body, coordinates.during(STEP, 0), stages)
+            yield from _sections_of_step(entry.body, coordinates.during(STEP, 0))
         else:
             yield from ((op, place, Section("setup")) for op, place in walk((entry,), coordinates))
 
 
-def _sections_of_step(
-    body: Program, coordinates: Coordinates, stages: Stages
-) -> Iterator[tuple[Op, Coordinates, Section]]:
+def _sections_of_step(body: Program, coordinates: Coordinates) -> Iterator[tuple[Op, Coordinates, Section]]:
     section = Section("before")
     for entry in body:
         if isinstance(entry, Repeat) and is_passes(entry):
-            kind = next(each.kind for each in repeats((entry,)) if isinstance(each, Pass))
-            assert isinstance(entry.first, int)
-            chunk, _ = stages.of_slot(entry.first, backwards=kind == "B")
-            section = Section("passes", kind, chunk)
+            section = Section("passes", next(each.kind for each in repeats((entry,)) if isinstance(each, Pass)))
         elif section.phase == "passes":
             section = Section("after")
-        yield from ((op, place, section) for op, place in walk((entry,), coordinates))
+        for op, place in walk((entry,), coordinates):
+            yield op, place, replace(section, chunk=place.variable(CHUNK)) if section.phase == "passes" else section

@@ -10,7 +10,7 @@ free.  A buffer is free again once the second pass has ended:
     a gradient sent    from B until B of the stage that receives the gradient begins, if all passes take equally long
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from heapq import heappop, heappush
 
@@ -28,6 +28,17 @@ def part_of(stages: int, stage: int, chunk: int) -> int:
     [[0, 1, 2], [5, 4, 3]]
     """
     return 2 * stages - 1 - stage if chunk else stage
+
+
+def chunk_sizes(stage_sizes: Sequence[int]) -> tuple[int, ...]:
+    """Returns the number of layers of each chunk among all chunks, from the number of layers of each stage.
+
+    The first chunk of a stage has the larger half, because the second chunk of stage 0 also has the loss.
+
+    >>> chunk_sizes((5, 4))
+    (3, 2, 2, 2)
+    """
+    return (*(size - size // 2 for size in stage_sizes), *(size // 2 for size in reversed(stage_sizes)))
 
 
 @lru_cache(256)

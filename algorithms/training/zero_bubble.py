@@ -183,7 +183,7 @@ def with_split_copies(
     """
     stored = frozenset[str]().union(*(split.stored for split in splits))
     kept = frozenset[str]().union(*(split.kept for split in splits))
-    pending = (stages.pending_copies, *(((LAYER, stages.length()),) if layered else ()))
+    pending = (stages.pending_copies, *(((LAYER, stages.most_length()),) if layered else ()))
     (until_backward,) = stages.in_flight_copies
 
     def copied(tensor: Tensor) -> Tensor:

@@ -44,8 +44,6 @@ def unsupported_passes(experiment: object) -> str:
     """The reason, in words, why an experiment cannot be predicted pass by pass; empty if it can."""
     if not isinstance(experiment, TrainingExperiment) or experiment.stages.count == 1:
         return "is for training on a grid with pipeline=2 or more"
-    if experiment.stages.v_placed:
-        return "does not support pipeline-schedule zb-v"
     if experiment.execution.jitter is not None:
         return f"knows no single op, and jitter {experiment.execution.jitter} draws noise for each"
     if experiment.problem.steps > 1:
@@ -105,7 +103,7 @@ def predict_passes(
     spans = _spans_by_rank(single)
 
     def times_of(rank: int) -> StageTimes:
-        return stage_times(schedule, rank, spans[single.breakdowns.stands_for(rank)], stages)
+        return stage_times(schedule, rank, spans[single.breakdowns.stands_for(rank)])
 
     walks = [_walk([_slowest(map(times_of, members)) for members in chain], stages) for chain in chains]
     walk = max(walks, key=lambda each: each.seconds)

@@ -66,14 +66,14 @@ def stage_slots(
     travels : time of each message, by kind of its pass and position of the chunk that receives it [s]
     """
     slots = list(slots)
-    ends = {(slot.kind, slot.microbatch, slot.chunk * stages.count + slot.stage): slot.end for slot in slots}
+    ends = {(slot.kind, slot.microbatch, stages.part(slot.stage, slot.chunk)): slot.end for slot in slots}
     by_stage: dict[int, list[Slot]] = defaultdict(list)
     for slot in slots:
         by_stage[slot.stage].append(slot)
     step = {"F": -1, "B": 1}
 
     def arrival(slot: Slot) -> tuple[float | None, float]:
-        part = slot.chunk * stages.count + slot.stage
+        part = stages.part(slot.stage, slot.chunk)
         travel = travels.get((slot.kind, part))
         if travel is None:
             return None, 0.0

@@ -92,7 +92,7 @@ class StageTimes:
         return [each for each in self.by_section.get(section, ()) if not each.between_stages]
 
 
-def stage_times(schedule: Schedule, rank: int, spans: Sequence[Span], stages: Stages) -> StageTimes:
+def stage_times(schedule: Schedule, rank: int, spans: Sequence[Span]) -> StageTimes:
     """The ops of a rank with their spans.
 
     Parameters
@@ -103,7 +103,7 @@ def stage_times(schedule: Schedule, rank: int, spans: Sequence[Span], stages: St
     by_instance = {(span.op, span.index): span for span in spans}
     instances: Counter[str] = Counter()
     times = StageTimes(rank)
-    for op, coordinates, section in sections(schedule, rank, stages):
+    for op, coordinates, section in sections(schedule, rank):
         span = by_instance.get((op.name, instances[op.name]))
         instances[op.name] += 1
         if span is not None and not agrees_alone(op, schedule.grid):
@@ -119,10 +119,10 @@ def slot_seconds(each: Sequence[StageTimes], stages: Stages, begins: Sequence[fl
     each : times of a rank of each stage
     begins : time at which each stage begins its passes [s]
     """
-    parts = [(part, part // stages.count, part % stages.count) for part in range(stages.count * stages.chunks)]
+    places = [stages.place(part) for part in range(stages.count * stages.chunks)]
 
     def seconds(kind: PassKind) -> list[float]:
-        return [each[stage].pass_seconds(kind, chunk) for _, chunk, stage in parts]
+        return [each[stage].pass_seconds(kind, chunk) for stage, chunk in places]
 
     weights = seconds("W") if stages.splits else ()
     return SlotSeconds(seconds("F"), seconds("B"), 0.0, weights, _travels(each, stages), begins)
@@ -134,10 +134,11 @@ def _travels(each: Sequence[StageTimes], stages: Stages) -> dict[tuple[PassKind,
     steps: tuple[tuple[PassKind, int], ...] = (("F", -1), ("B", 1))
     for kind, step in steps:
         for part in range(stages.count * stages.chunks):
-            message = each[part % stages.count].receive(kind, part // stages.count)
+            stage, chunk = stages.place(part)
+            message = each[stage].receive(kind, chunk)
             if message is not None:
-                sender = part + step
-                end = each[sender % stages.count].pass_end(kind, sender // stages.count)
+                sender, sent_chunk = stages.place(part + step)
+                end = each[sender].pass_end(kind, sent_chunk)
                 travels[kind, part] = message.end - max(message.start, end)
     return travels
 

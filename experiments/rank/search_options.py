@@ -24,8 +24,8 @@ from quadrille.topologies.machines.machine import Machine
 
 Value = tuple[Any, ...]
 """The values of the fields of an option."""
-STATIC_SCHEDULES: tuple[PipelineSchedule, ...] = ("1f1b", "gpipe", "interleaved", "zb-h1")
-"""Schedules that `--search` tries; zb-v and message-driven, whose predictions take longer, have to be named."""
+STATIC_SCHEDULES: tuple[PipelineSchedule, ...] = ("1f1b", "gpipe", "interleaved", "zb-h1", "zb-v")
+"""Schedules that `--search` tries; message-driven, whose predictions take longer, has to be named."""
 NO_OVERLAP, ALL_OVERLAPS = (frozenset[OverlapName](),), (frozenset[OverlapName](get_args(OverlapName)),)
 NO_OFFLOAD, OPTIMIZER_OFFLOAD = (None,), (Offload(),)
 INTERLEAVES = (2, 3, 4)

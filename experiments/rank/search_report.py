@@ -6,6 +6,11 @@ from quadrille.experiments.rank.configurations import SearchSpace
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.search_options import SEARCH_OPTIONS, value_text
 
+ONE_VALUE = ("attention", "collectives", "dropout", "dtype", "gradient-bytes", "pipeline-limit", "sparsity", "stages")
+"""Options of a training step that a flag of `rank` sets to one value."""
+DEFAULT_VALUE = ("bands", "gemm-layouts", "keep-first", "placement", "threads")
+"""Options of a training step that `rank` has no flag for."""
+
 
 class OptionEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An option of a ranking, the values that were tried, and the flag that tries more.
@@ -66,9 +71,10 @@ def searched_lines(entries: list[OptionEntry]) -> list[str]:
     by_search = [entry.text for entry in fixed if entry.search.startswith("--search ")]
     others = [f"{entry.text} ({entry.search})" for entry in fixed if not entry.search.startswith("--search ")]
     groups = [f"{', '.join(by_search)} (--search all, or NAME,…)"] if by_search else []
-    driven = "message-driven pipelines (--pipeline-schedule message-driven)"
     has_driven = any("message-driven" in value for entry in entries for value in entry.values)
+    driven = [] if has_driven else ["message-driven pipelines (--pipeline-schedule message-driven)"]
+    fixed_options = [f"{', '.join(ONE_VALUE)} (a flag sets each)", f"{', '.join(DEFAULT_VALUE)} (flags of simulate)"]
     return [
         f"searched: {searched}",
-        f"not searched: {'; '.join([*groups, *others, *([] if has_driven else [driven])])}",
+        f"not searched: {'; '.join([*groups, *others, *driven, *fixed_options])}",
     ]

@@ -74,6 +74,12 @@ def test_interleaved_chunks_equal_serial(stages, chunks, rounds):
     check_training(problem, Grid(pipeline=stages))
 
 
+@pytest.mark.parametrize("stages", [(1, 1, 2, 2), (2, 1, 1, 2), (2, 2, 1, 1)])
+def test_interleaved_chunks_of_unequal_length_equal_serial(stages):
+    problem = gpt(6, batch=4, micro_batch=1, interleave=2, steps=1, stages=stages)
+    check_training(problem, Grid(pipeline=2))
+
+
 @pytest.mark.parametrize(
     ("stages", "chunks", "count"), [(2, 2, 1), (2, 2, 3), (2, 3, 5), (3, 2, 4), (3, 2, 8), (4, 2, 3), (4, 2, 9)]
 )

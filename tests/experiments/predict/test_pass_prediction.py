@@ -39,6 +39,10 @@ def predicted(experiment, granularity, *, machine="perlmutter", slow=(), **optio
         ("pipeline=4,data=2", "1f1b", {"stages": "3,1,2,2"}, 0.005),
         ("pipeline=4", "zb-h1", {}, 1e-6),
         ("pipeline=2,x=2,data=2", "zb-h1", {}, 1e-6),
+        ("pipeline=2", "zb-v", {}, 1e-6),
+        ("pipeline=4,x=2", "zb-v", {}, 0.01),
+        ("pipeline=3,data=2", "zb-v", {"stages": "3,2,3"}, 1e-6),
+        ("pipeline=2,z=2", "zb-v", {"overlap": "oar,ors,oag"}, 0.01),
         ("pipeline=4,x=2", "gpipe", {}, 0.02),
         ("pipeline=4,x=2", "interleaved", {"interleave": "2"}, 0.03),
         ("pipeline=4,x=2", "interleaved", {"interleave": "2", "microbatches": 10}, 0.03),
@@ -92,14 +96,16 @@ def test_the_simulation_of_flows_does_not_grow_with_microbatches():
     assert len(many.pass_orders[0]) == 128
 
 
-@pytest.mark.parametrize(("schedule", "interleave"), [("1f1b", "1"), ("zb-h1", "1"), ("interleaved", "2")])
+@pytest.mark.parametrize(
+    ("schedule", "interleave"), [("1f1b", "1"), ("zb-h1", "1"), ("interleaved", "2"), ("zb-v", "2")]
+)
 def test_a_schedule_of_single_passes_has_each_pass_once(schedule, interleave):
     experiment = training("pipeline=4", schedule, interleave=interleave)
     single = with_single_passes(experiment.schedule(), experiment.stages)
     for rank in range(4):
-        phases = {section for _, _, section in sections(single, rank, experiment.stages)}
+        phases = {section for _, _, section in sections(single, rank)}
         counts = Counter(section.kind for section in phases if section.phase == "passes")
-        assert counts == dict.fromkeys("FBW" if schedule == "zb-h1" else "FB", int(interleave))
+        assert counts == dict.fromkeys("FBW" if schedule.startswith("zb") else "FB", int(interleave))
 
 
 @pytest.mark.parametrize(("schedule", "collectives"), [("message-driven", "own"), ("1f1b", "nccl")])

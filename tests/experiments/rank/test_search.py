@@ -5,6 +5,7 @@ import random
 import re
 import shlex
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -14,8 +15,9 @@ from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.units import format_bytes
-from quadrille.cli.parsing.flags import RankFlags
+from quadrille.cli.parsing.flags import RankFlags, TrainingFlags
 from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.cli.parsing.ranking import SEARCHED, command_of_fastest, parse_question, parse_space
 from quadrille.experiments.rank.configuration_evaluator import Evaluator
@@ -23,7 +25,7 @@ from quadrille.experiments.rank.configurations import configurations
 from quadrille.experiments.rank.lower_estimates import best_flops_per_second, least_seconds
 from quadrille.experiments.rank.rank import ranking
 from quadrille.experiments.rank.search_options import SEARCH_OPTIONS
-from quadrille.experiments.rank.search_report import option_entries
+from quadrille.experiments.rank.search_report import DEFAULT_VALUE, ONE_VALUE, option_entries
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
 from tests.support.quadrille import called
 
@@ -277,9 +279,36 @@ def test_the_page_names_the_gain_and_the_flags_of_the_rest(capsys):
     assert "searched: grid all; order all; micro-batch all; zero 0, 1, 2, 3; gathered again, keep" in page
     assert "not searched: pipeline 1, recompute selective, " in page
     assert "(--search all, or NAME,…)" in page
-    assert "message-driven pipelines (--pipeline-schedule message-driven)" in page
+    assert "message-driven pipelines (--pipeline-schedule message-driven); attention, collectives, dropout, " in page
+    assert "sparsity, stages (a flag sets each); bands, gemm-layouts, keep-first, " in page
     assert "without --search " in page
     assert " %: quadrille simulate" in page
+
+
+def test_every_option_of_a_training_step_is_searched_or_named_as_not_searched():
+    named = {entry.option for entry in option_entries(question(), space())} | {
+        *ONE_VALUE,
+        *DEFAULT_VALUE,
+        *SEARCH_OPTIONS,
+    }
+    parts = {"prune": "sparsity", "sparse-states": "sparsity", "interleave": "pipeline-schedule"}
+    workload = {"matmul", "algorithm", "panel", "transposed", "passes", "mlp", "gpt", "sequence", "batch", "steps"}
+    others = workload | {"learning-rate", "clip", "shards", "jitter"}
+    options = {name.replace("_", "-") for name in TrainingFlags.__dataclass_fields__} - others
+    assert {parts.get(name, name) for name in options} == named - {"pipeline"}
+    assert {*ONE_VALUE} <= {name.replace("_", "-") for name in RankFlags.__dataclass_fields__}
+    assert not {*DEFAULT_VALUE} & {name.replace("_", "-") for name in RankFlags.__dataclass_fields__}
+
+
+def test_the_search_tries_every_static_schedule():
+    orders = {schedule for schedule, _, _ in SEARCH_OPTIONS["pipeline-schedule"].tried}
+    assert orders == {*get_args(PipelineSchedule)} - {"message-driven"}
+
+
+def test_v_pipelines_are_ranked_by_their_two_chunks():
+    more = {"pipeline": "2", "pipeline_schedule": "zb-v,1f1b", "micro_batch": "1", "collectives": "own"}
+    ranked = ranking(question(**more), space(**more))
+    assert {entry.pipeline_schedule for entry in ranked.simulated} == {"zb-v", "1f1b"}
 
 
 def test_message_driven_pipelines_are_tried_if_they_are_named():
