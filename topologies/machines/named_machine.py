@@ -87,7 +87,7 @@ class NamedMachine:
 
     @property
     def generation(self) -> str:
-        """Generation of its GPUs: volta, ampere, hopper, blackwell, cdna2 or cdna3."""
+        """Generation of its GPUs: volta, ampere, hopper, blackwell, cdna2, cdna3 or cdna4."""
         return self.gpu.generation
 
     @property

@@ -26,6 +26,7 @@ DATA_SHEET_NVLINK: Mapping[Generation, float] = dict.fromkeys(GENERATIONS, 25.0)
     "blackwell": 50.0,
     "cdna2": 50.0,
     "cdna3": 64.0,
+    "cdna4": 76.8,
 }
 """Rate of one NVLink or xGMI link in each direction by the data sheets [GB/s]; `NVLINK` is what NCCL and RCCL count of
 it.
