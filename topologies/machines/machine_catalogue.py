@@ -76,8 +76,18 @@ def machine(name: str) -> NamedMachine:
     InputError : an unknown name; the message suggests the nearest names, or lists all
     """
     if name not in MACHINES:
-        raise unknown_name("machine", name, MACHINES, "or give a machine file")
+        raise unknown_name("machine", name, machines_that_share_a_word(name) or MACHINES, "or give a machine file")
     return MACHINES[name]
+
+
+def machines_that_share_a_word(name: str) -> list[str]:
+    """The machines whose names have a word of an unknown name, such as that of a GPU.
+
+    >>> machines_that_share_a_word("dgx-b300"), machines_that_share_a_word("tianhe")
+    (['b300-superpod', 'b300-node'], [])
+    """
+    words = {*name.lower().split("-")} - {"node"}
+    return [known for known in MACHINES if words & {*known.split("-")}]
 
 
 def is_file_name(text: str) -> bool:
