@@ -7,7 +7,7 @@ from functools import partial
 from inspect import Parameter, getdoc, signature
 from pathlib import Path
 
-from quadrille.algorithms.errors import InputError, nearest_hint, unknown_name
+from quadrille.algorithms.errors import InputError, nearest_hint, nearest_names, unknown_name
 from quadrille.algorithms.units import parse_measure
 from quadrille.topologies.cluster import with_signature
 from quadrille.topologies.families.family_table import HOST_NETWORKS
@@ -63,7 +63,7 @@ def build(family: str, arguments: Mapping[str, ArgumentValue]) -> Network:
     if not isinstance(family, str):
         raise InputError(f"topology family {family!r}: accepted is a name, such as {next(iter(FAMILIES))}")
     if family not in FAMILIES:
-        raise unknown_name("topology family", family, FAMILIES)
+        raise _unknown_family("topology family", family)
     builder = FAMILIES[family]
     accepted = signature(builder).parameters
     bare = _without_units(family, arguments)
@@ -93,6 +93,14 @@ class FamilyArguments:
     needed: tuple[str, ...]
     optional: tuple[str, ...]
     described: str
+
+
+def _unknown_family(kind: str, family: str) -> InputError:
+    """The error for a word that is neither a family nor a machine; it suggests the nearest, or lists the families."""
+    if nearest_names(family, FAMILIES):
+        return unknown_name(kind, family, FAMILIES)
+    families = [name for name in FAMILIES if name not in MACHINES]
+    return unknown_name(kind, family, families, "and the machines of `quadrille machines`")
 
 
 def families() -> dict[str, FamilyArguments]:
@@ -148,7 +156,7 @@ def parse_topology(text: str) -> tuple[str, dict[str, Argument]]:
     if family not in FAMILIES:
         if len(text) <= LONGEST_NAME and Path(text).exists():
             raise InputError(f"topology {text!r:.80}: a file of a topology is called .json, .xml or .toml")
-        raise unknown_name(f"topology {text!r:.80}: family", family, FAMILIES)
+        raise _unknown_family(f"topology {text!r:.80}: family", family)
     arguments: dict[str, Argument] = {}
     for word in rest.split(",") if rest else ():
         key, equals, value = (part.strip() for part in word.partition("="))

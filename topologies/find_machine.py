@@ -10,6 +10,7 @@ from quadrille.topologies.build import FAMILIES, parse_topology
 from quadrille.topologies.machines.machine import Argument, Device, Machine
 from quadrille.topologies.machines.machine_catalogue import MACHINES, as_machine, is_file_name, machine, quantities_of
 from quadrille.topologies.machines.named_machine import NamedMachine
+from quadrille.topologies.nodes.gpus import SMALL_DTYPES
 from quadrille.topologies.quantity import Quantity, name_with_unit
 
 UNKNOWN_DEVICE = Device(
@@ -129,11 +130,11 @@ def _description_lines(named: NamedMachine) -> Iterator[str]:
     width, longest = max(map(len, paths)), max(map(len, values))
     for path, value, quantity in zip(paths, values, quantities, strict=True):
         yield f"  {path:{width}}  {value:>{longest}}  {quantity.source}"
-    yield "  --set PATH=VALUE changes a number; a name in brackets follows from the kind of node and cannot be set"
+    yield "  --set PATH=VALUE changes a number, except those in brackets"
 
 
 def path_of(named: NamedMachine, quantity: Quantity) -> str | None:
-    """The path by which `--set` changes a quantity of a named machine; None for a word or a count of the node.
+    """The path by which `--set` changes a quantity of a named machine; None if no setting changes it.
 
     >>> perlmutter = machine("perlmutter")
     >>> [path_of(perlmutter, quantity) for quantity in perlmutter.quantities if "ic_" in quantity.quantity]
@@ -143,8 +144,9 @@ def path_of(named: NamedMachine, quantity: Quantity) -> str | None:
     name = RENAMED_ARGUMENTS.get(name, name)
     if name.startswith("host_link."):
         return name
-    if name.partition(".")[0] in Device.__struct_fields__:
-        return f"device.{name}"
+    table, _, key = name.partition(".")
+    if table in Device.__struct_fields__:
+        return None if key in SMALL_DTYPES else f"device.{name}"
     if name in named.arguments() or name in named.optional_arguments():
         return f"topology.{name}"
     return None

@@ -47,10 +47,13 @@ def _bench() -> Iterable[NamedMachine]:
 MACHINES: LazyTable[NamedMachine] = named_values(
     {
         _slingshot: ("perlmutter", "frontier", "alps"),
-        _nvidia: ("selene", "h100-superpod", "h100-node", "h200-node", "b200-node"),
+        _nvidia: (
+            *("selene", "h100-superpod", "h200-superpod", "b200-superpod", "b300-superpod"),
+            *("gb200-nvl72", "gb300-nvl72", "a100-node", "h100-node", "h200-node", "b200-node", "b300-node"),
+        ),
         _sites: (
             *("summit", "longhorn", "jean-zay-v100", "jean-zay-a100", "abci-v100", "abci-a100"),
-            *("aws-p4d", "aws-p6-b200", "mi300x-node", "unnamed-4x8"),
+            *("aws-p4d", "aws-p6-b200", "mi300x-node", "mi325x-node", "mi355x-node", "unnamed-4x8"),
         ),
         _bench: ("bench-1to1", "bench-2to1"),
     },
@@ -73,8 +76,18 @@ def machine(name: str) -> NamedMachine:
     InputError : an unknown name; the message suggests the nearest names, or lists all
     """
     if name not in MACHINES:
-        raise unknown_name("machine", name, MACHINES, "or give a machine file")
+        raise unknown_name("machine", name, machines_that_share_a_word(name) or MACHINES, "or give a machine file")
     return MACHINES[name]
+
+
+def machines_that_share_a_word(name: str) -> list[str]:
+    """The machines whose names have a word of an unknown name, such as that of a GPU.
+
+    >>> machines_that_share_a_word("dgx-b300"), machines_that_share_a_word("tianhe")
+    (['b300-superpod', 'b300-node'], [])
+    """
+    words = {*name.lower().split("-")} - {"node"}
+    return [known for known in MACHINES if words & {*known.split("-")}]
 
 
 def is_file_name(text: str) -> bool:
@@ -149,7 +162,7 @@ def achieved_of(gpu: Gpu, attention: Variant = "fused") -> Achieved | None:
         peak_shares,  # it needs NumPy, and `machines` without a name does not
     )
 
-    quantities = peak_shares(gpu.generation)
+    quantities = peak_shares(gpu.generation, gpu.name)
     if quantities is None:
         return None
     numbers = {quantity.quantity.removeprefix("achieved."): quantity.number for quantity in quantities}
@@ -161,4 +174,4 @@ def quantities_of(named: NamedMachine) -> tuple[Quantity, ...]:
     """Every number of a named machine, and the shares of the peaks that work reaches on its GPUs."""
     from quadrille.topologies.nodes.peak_shares import peak_shares
 
-    return (*named.quantities, *(peak_shares(named.gpu.generation) or ()))
+    return (*named.quantities, *(peak_shares(named.gpu.generation, named.gpu.name) or ()))

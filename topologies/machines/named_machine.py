@@ -14,7 +14,7 @@ from quadrille.topologies.network import Argument, Network
 from quadrille.topologies.nodes.gpu_node import NodeKind
 from quadrille.topologies.nodes.gpus import Gpu
 from quadrille.topologies.quantity import Quantity, bare_name
-from quadrille.topologies.size_limits import check_cable, check_counts
+from quadrille.topologies.size_limits import MAX_LINKS, MAX_NODES, check_cable, check_counts
 
 COUNTS = ("groups", "nodes_per_leaf", "nodes_per_unit")
 """Numbers of a network that are integers."""
@@ -87,7 +87,7 @@ class NamedMachine:
 
     @property
     def generation(self) -> str:
-        """Generation of its GPUs: volta, ampere, hopper, blackwell, cdna2 or cdna3."""
+        """Generation of its GPUs: volta, ampere, hopper, blackwell, cdna2, cdna3 or cdna4."""
         return self.gpu.generation
 
     @property
@@ -190,6 +190,7 @@ class NamedMachine:
         is_joined, is_balanced = is_true(self.name, "joined", joined), is_true(self.name, "balanced", balanced)
         kind = kind.joined() if is_joined else kind
         nodes = -(-gpus // kind.gpus)
+        _check_number_of_gpus(self.name, kind, gpus)
         unit = min(int(changes.get("nodes_per_unit", self.unit)), nodes)
         site = NodesToConnect(kind, -(-nodes // unit) * unit, unit, delay / self.node.nic_latency, changes)
         arguments = self._changed(gpus, bandwidth=rate, latency=delay, gpu_bandwidth=gpu_bandwidth) | changes
@@ -237,6 +238,19 @@ class NamedMachine:
             if not (number > 0 or (number == 0 and name.endswith("latency"))):
                 raise InputError(f"{self.name}: {name}={number} must be above 0")
         return changes
+
+
+def _check_number_of_gpus(name: str, kind: NodeKind, gpus: int) -> None:
+    """Check that the nodes of so many GPUs are not too many for a network; a 32nd of its size is for its switches.
+
+    Raises
+    ------
+    InputError : naming the number and the largest that is accepted
+    """
+    links = 2 * (len(kind.cables) + kind.network_ports)
+    largest = kind.gpus * (31 * min(MAX_NODES // sum(kind.parts.values()), MAX_LINKS // links) // 32)
+    if gpus > largest:
+        raise InputError(f"{name}: gpus={gpus}: at most {largest} GPUs are modelled")
 
 
 OVERHEAD = Quantity(

@@ -12,7 +12,8 @@ from quadrille.topologies.machines.named_machine import (
     one_switch,
     sprayed_tree,
 )
-from quadrille.topologies.nodes.amd_nodes import MI300X_NODE
+from quadrille.topologies.nodes.amd_nodes import MI300X_NODE, MI325X_NODE, MI355X_NODE
+from quadrille.topologies.nodes.gpu_node import PCIE5, NodeKind
 from quadrille.topologies.nodes.gpus import A100_80GB
 from quadrille.topologies.nodes.nvlink_mesh_nodes import ABCI_V, IDRIS_V100, JEAN_ZAY_V100, LONGHORN, OLCF, SUMMIT
 from quadrille.topologies.nodes.nvswitch_nodes import (
@@ -143,16 +144,45 @@ AWS_P6_B200_MACHINE = NamedMachine(
     overhead=OVERHEAD,
     notes=(EFA,),
 )
-MI300X_MACHINE = NamedMachine(
-    name="mi300x-node",
-    summary="8 MI300X, any two joined by one Infinity Fabric link",
-    gpus=8,
-    gpus_source="one node; more are modelled on one switch",
-    node=MI300X_NODE,
-    fabric=one_switch,
-    overhead=OVERHEAD,
-    notes=(ONE_SWITCH,),
+MLPERF = "MLCommons, inference results"
+GENOA = (
+    1.65e12,
+    921.6e9,
+    f"{MLPERF} v4.1, AMD, 8 MI300X: 24 x 64 GiB; two EPYC 9374F with 12 channels of DDR5-4800 each",
 )
+TURIN = (
+    3.3e12,
+    1228.8e9,
+    f"{MLPERF} v6.0, AMD, MI355X: 24 x 128 GiB; two EPYC 9575F with 12 channels of DDR5-6400 each",
+)
+OWN_LANES = (1, "assumption: each GPU has its own PCIe 5.0 x16 to a processor")
+
+
+def amd_platform(name: str, gpu: str, node: NodeKind, memory: tuple[float, float, str]) -> NamedMachine:
+    """One platform of eight of AMD's GPUs; more than one are modelled on one switch.
+
+    Parameters
+    ----------
+    memory : capacity [B] and bandwidth [B/s] of the host's memory, and their source
+    """
+    return NamedMachine(
+        name=name,
+        summary=f"8 {gpu}, any two joined by one Infinity Fabric link",
+        gpus=8,
+        gpus_source="one node; more are modelled on one switch",
+        node=node,
+        fabric=one_switch,
+        overhead=OVERHEAD,
+        notes=(ONE_SWITCH,),
+        host_link=host_link(PCIE5, memory, 8, OWN_LANES),
+    )
+
+
+MI300X_MACHINE = amd_platform("mi300x-node", "MI300X", MI300X_NODE, GENOA)
+MI325X_MACHINE = amd_platform(
+    "mi325x-node", "MI325X", MI325X_NODE, (*TURIN[:2], f"assumption: as beside MI355X, {TURIN[2]}")
+)
+MI355X_MACHINE = amd_platform("mi355x-node", "MI355X", MI355X_NODE, TURIN)
 
 UNNAMED = (
     "assumption: read off the plateau of the published rows of this machine themselves (92 GB/s of bus bandwidth on 4 "
@@ -174,5 +204,5 @@ UNNAMED_4X8 = NamedMachine(
 
 SITES = (
     *(SUMMIT_MACHINE, LONGHORN_MACHINE, JEAN_ZAY_V100_MACHINE, JEAN_ZAY_A100_MACHINE, ABCI_V100, ABCI_A100),
-    *(AWS_P4D_MACHINE, AWS_P6_B200_MACHINE, MI300X_MACHINE, UNNAMED_4X8),
+    *(AWS_P4D_MACHINE, AWS_P6_B200_MACHINE, MI300X_MACHINE, MI325X_MACHINE, MI355X_MACHINE, UNNAMED_4X8),
 )

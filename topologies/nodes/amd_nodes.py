@@ -12,10 +12,16 @@ from quadrille.topologies.nodes.gpu_node import (
     named_node,
     network_numbers,
 )
-from quadrille.topologies.nodes.gpus import MI250X_GCD, MI300X_OAM
+from quadrille.topologies.nodes.gpus import MI250X_GCD, MI300X_OAM, MI325X_OAM, MI355X_OAM, Gpu
 
 OLCF = 'OLCF, "Frontier User Guide", docs.olcf.ornl.gov, Frontier Compute Nodes'
 MI300X = 'AMD, "Instinct MI300X Platform" data sheet, 2023'
+MI325X = 'AMD, "Instinct MI325X Platform" data sheet, 2024'
+MI355X = 'AMD, "Instinct MI355X Platform" data sheet, 2025'
+MORI = (
+    "AMD, ROCm documentation, distributed inference with MoRI, prerequisites: 8 NICs a node, one for each GPU "
+    "(Pollara 400, ConnectX-7 or Thor 2), 400 Gb/s each way"
+)
 
 # Links by pair of GCDs: inside a package, and between packages two or one.
 XGMI_LINKS = {
@@ -54,22 +60,57 @@ FRONTIER = named_node(
 MI250X_NODE = replace(FRONTIER, name="mi250x")
 """AMD's reference node of four MI250X, which Frontier and LUMI use."""
 
-MI300X_NODE: NodeKind = named_node(
+
+def meshed_platform(name: str, gpu: Gpu, xgmi: float, *, node: str, link: str, nic: str) -> NodeKind:
+    """A platform of eight GPUs with one xGMI link between any two, and a NIC of 400 Gb/s for each.
+
+    Parameters
+    ----------
+    xgmi : bandwidth of a link in each direction [B/s]
+    node, link, nic : sources of the node, of the links and of the NICs
+    """
+    return named_node(
+        name,
+        gpu,
+        gpus=8,
+        nics=8,
+        cables=[
+            *(Cable(f"gpu:{a}", f"gpu:{b}", xgmi, LATENCY) for a, b in combinations(range(8), 2)),
+            *(Cable(f"gpu:{g}", f"nic:{g}", PCIE5[0], 0.0) for g in range(8)),
+        ],
+        quantities={
+            "node": ("", node),
+            "xgmi_bandwidth_bytes_per_second": (xgmi, link),
+            "xgmi_latency_seconds": (LATENCY, f"{INSIDE_LATENCY}; taken over for xGMI"),
+            "pcie_bandwidth_bytes_per_second": (PCIE5[0], f"{PCIE5[1]}; GPU i beside NIC i; costs no time"),
+            **network_numbers(50e9, nic),
+        },
+    )
+
+
+MI300X_NODE = meshed_platform(
     "mi300x",
     MI300X_OAM,
-    gpus=8,
-    nics=8,
-    cables=[
-        *(Cable(f"gpu:{a}", f"gpu:{b}", 64e9, LATENCY) for a, b in combinations(range(8), 2)),
-        *(Cable(f"gpu:{g}", f"nic:{g}", PCIE5[0], 0.0) for g in range(8)),
-    ],
-    quantities={
-        "node": ("", f"{MI300X}: 8 GPUs; a NIC beside each GPU: an assumption"),
-        "xgmi_bandwidth_bytes_per_second": (64e9, f"{MI300X}: 128 GB/s both paths together between any two GPUs"),
-        "xgmi_latency_seconds": (LATENCY, f"{INSIDE_LATENCY}; taken over for xGMI"),
-        "pcie_bandwidth_bytes_per_second": (PCIE5[0], f"{PCIE5[1]}; GPU i beside NIC i; costs no time"),
-        **network_numbers(50e9, "assumption: 400 Gb/s each way, as in vendors' MI300X servers"),
-    },
+    64e9,
+    node=f"{MI300X}: 8 GPUs; a NIC beside each GPU: an assumption",
+    link=f"{MI300X}: 128 GB/s both paths together between any two GPUs",
+    nic="assumption: 400 Gb/s each way, as in vendors' MI300X servers",
+)
+MI325X_NODE = meshed_platform(
+    "mi325x",
+    MI325X_OAM,
+    64e9,
+    node=f"{MI325X}: 8 GPUs; {MORI}",
+    link=f"{MI325X}: 128 GB/s both paths together between any two GPUs",
+    nic=MORI,
+)
+MI355X_NODE = meshed_platform(
+    "mi355x",
+    MI355X_OAM,
+    76.8e9,
+    node=f"{MI355X}: 8 GPUs; {MORI}",
+    link=f"{MI355X}: 153.6 GB/s both paths together between any two GPUs",
+    nic=MORI,
 )
 
-AMD = (FRONTIER, MI250X_NODE, MI300X_NODE)
+AMD = (FRONTIER, MI250X_NODE, MI300X_NODE, MI325X_NODE, MI355X_NODE)

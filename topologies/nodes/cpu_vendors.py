@@ -7,7 +7,18 @@ from typing import Literal
 
 from quadrille.topologies.nodes.nvlink_mesh_nodes import ABCI as ABCI_GUIDE
 from quadrille.topologies.nodes.nvlink_mesh_nodes import CORAL, CSCS, DGX_1, IDRIS_V100, NERSC, TACC
-from quadrille.topologies.nodes.nvswitch_nodes import ABCI, AWS_P4, AWS_P6, DGX_A100, DGX_B200, DGX_H100, IDRIS_A100
+from quadrille.topologies.nodes.nvswitch_nodes import (
+    ABCI,
+    AWS_P4,
+    AWS_P6,
+    DGX_A100,
+    DGX_B200,
+    DGX_B300,
+    DGX_H100,
+    IDRIS_A100,
+    SUPERPOD_GB200,
+    SUPERPOD_GB300,
+)
 from quadrille.topologies.quantity import Quantity
 
 Vendor = Literal["intel", "amd", "other"]
@@ -20,6 +31,9 @@ CPU_VENDORS: dict[str, Quantity] = {
         ("hgx-h100", "intel", f"{DGX_H100}: two Xeon Platinum 8480C"),
         ("hgx-h200", "intel", f"{DGX_H100}: two Xeon Platinum 8480C"),
         ("hgx-b200", "intel", f"{DGX_B200}: two Xeon Platinum 8570"),
+        ("hgx-b300", "intel", f"{DGX_B300}: two Xeon 6776P"),
+        ("gb200-nvl72", "other", f"{SUPERPOD_GB200}: Grace, Arm"),
+        ("gb300-nvl72", "other", f"{SUPERPOD_GB300}: Grace, Arm"),
         ("abci-a", "intel", f"{ABCI}: two Xeon Platinum 8360Y"),
         ("abci-v", "intel", f"{ABCI_GUIDE}: two Xeon Gold 6148"),
         ("jean-zay-v100", "intel", f"{IDRIS_V100}: two Xeon Gold 6248"),
@@ -30,6 +44,8 @@ CPU_VENDORS: dict[str, Quantity] = {
         ("frontier", "amd", 'OLCF, "Frontier User Guide", docs.olcf.ornl.gov: one EPYC 7A53'),
         ("mi250x", "amd", "AMD's reference node: an EPYC, as in Frontier"),
         ("mi300x", "amd", "assumption: EPYC, as in most vendors' MI300X servers"),
+        ("mi325x", "amd", "assumption: EPYC, as in most vendors' MI325X servers"),
+        ("mi355x", "amd", "MLCommons, inference results v6.0, AMD: MI355X beside EPYC 9575F"),
         ("gh200-4", "other", f"{CSCS}: Grace, Arm"),
         ("gh200-1", "other", 'NVIDIA, "GH200 Grace Hopper Superchip" data sheet, 2023: Grace, Arm'),
         ("summit", "other", f"{CORAL}: two POWER9"),

@@ -31,6 +31,7 @@ NET_LATENCY = (
 PCIE3 = (15.75e9, "PCIe 3.0 x16: 8 GT/s, 128b/130b, 16 lanes")
 PCIE4 = (31.5e9, "PCIe 4.0 x16: 16 GT/s, 128b/130b, 16 lanes")
 PCIE5 = (63e9, "PCIe 5.0 x16: 32 GT/s, 128b/130b, 16 lanes")
+PCIE6 = (121e9, "PCIe 6.0 x16: 64 GT/s, 242 of the 256 bytes of a flit, 16 lanes")
 
 NVLINK2 = 'NVIDIA, "Tesla V100 GPU Architecture" whitepaper, 2017: NVLink2, 25e9 B/s each way a link, 6 links'
 NVLINK3 = 'NVIDIA, "A100 Tensor Core GPU Architecture" whitepaper, 2020: NVLink3, 25e9 B/s each way a link, 12 links'

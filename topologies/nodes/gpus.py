@@ -2,7 +2,8 @@
 
 Memory is what a device reports to a program.  The runtime takes part of it (`RUNTIME_BYTES`).
 Peaks are dense (no structured sparsity) and at the boost clock.  A dtype that
-is not listed is not computed by the GPU's matrix units.
+is not listed is not computed by the GPU's matrix units.  The peaks of float8 and
+float4 are listed, but no prediction uses them.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ from typing import Literal
 from quadrille.algorithms.units import GIB
 from quadrille.topologies.quantity import Quantity, number_named, numbers_by_key
 
-Generation = Literal["volta", "ampere", "hopper", "blackwell", "cdna2", "cdna3"]
+Generation = Literal["volta", "ampere", "hopper", "blackwell", "cdna2", "cdna3", "cdna4"]
+SMALL_DTYPES = ("float8", "float4")
+"""Dtypes of which GPUs have peaks, and machine files have not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,20 @@ class Gpu:
 
     @property
     def peak_flops_per_second(self) -> dict[str, float]:
+        """Peak of products, by the dtypes of machine files [flop/s]."""
+        return {dtype: peak for dtype, peak in self._peaks.items() if dtype not in SMALL_DTYPES}
+
+    @property
+    def small_peaks(self) -> dict[str, float]:
+        """Peak of products with elements of 8 and 4 bits, by dtype [flop/s].
+
+        >>> A100_80GB.small_peaks, B200_SXM.small_peaks["float4"]
+        ({}, 9000000000000000.0)
+        """
+        return {dtype: peak for dtype, peak in self._peaks.items() if dtype in SMALL_DTYPES}
+
+    @property
+    def _peaks(self) -> dict[str, float]:
         return numbers_by_key(self.quantities, "peak_flops_per_second")
 
     @property
@@ -131,8 +148,14 @@ H200 = 'NVIDIA, "H200 Tensor Core GPU" data sheet, 2024, SXM'
 GH200 = 'NVIDIA, "GH200 Grace Hopper Superchip" data sheet, 2023, 96 GB HBM3'
 HGX_B200 = 'NVIDIA, "HGX Platform", nvidia.com, HGX B200, an eighth of the board'
 DGX_B200 = 'NVIDIA, "DGX B200" data sheet, 2024, an eighth of the system'
+HGX_B300 = 'NVIDIA, "HGX Platform", nvidia.com, HGX B300, an eighth of the board'
+GB200 = 'NVIDIA, "GB200 NVL72" data sheet, 2024, half of a GB200 Grace Blackwell Superchip'
+GB300 = 'NVIDIA, "GB300 NVL72" data sheet, 2025, a 72nd of the rack'
 MI250X = 'AMD, "Instinct MI250X Accelerator" data sheet, 2021, halved: a GPU here is one of its two GCDs'
 MI300X = 'AMD, "Instinct MI300X Accelerator" data sheet, 2023'
+MI325X = 'AMD, "Instinct MI325X Accelerator" data sheet, 2024'
+MI355X = 'AMD, "Instinct MI355X GPU" data sheet, 2025'
+SPARSE_HALF = "half of the sparse figure"
 
 V100_PEAKS = {
     "float64": (7.8e12, f"{V100}: double precision"),
@@ -152,13 +175,43 @@ HOPPER_PEAKS = {
     "tf32": (494.7e12, f"{H100}: TF32 Tensor Core, dense"),
     "float16": (989.4e12, f"{H100}: FP16 Tensor Core, dense"),
     "bfloat16": (989.4e12, f"{H100}: BF16 Tensor Core, dense"),
+    "float8": (1978.9e12, f"{H100}: FP8 Tensor Core, dense"),
 }
 B200_PEAKS = {
     "float64": (37e12, f"{HGX_B200}: FP64"),
     "float32": (75e12, f"{HGX_B200}: FP32"),
-    "tf32": (1.125e15, f"{HGX_B200}: TF32 Tensor Core, half of the sparse figure"),
-    "float16": (2.25e15, f"{HGX_B200}: FP16 Tensor Core, half of the sparse figure"),
-    "bfloat16": (2.25e15, f"{HGX_B200}: BF16 Tensor Core, half of the sparse figure"),
+    "tf32": (1.125e15, f"{HGX_B200}: TF32 Tensor Core, {SPARSE_HALF}"),
+    "float16": (2.25e15, f"{HGX_B200}: FP16 Tensor Core, {SPARSE_HALF}"),
+    "bfloat16": (2.25e15, f"{HGX_B200}: BF16 Tensor Core, {SPARSE_HALF}"),
+    "float8": (4.5e15, f"{HGX_B200}: FP8 Tensor Core, {SPARSE_HALF}"),
+    "float4": (9e15, f"{HGX_B200}: FP4 Tensor Core, dense"),
+}
+B300_PEAKS = {
+    "float64": (1.25e12, f"{HGX_B300}: FP64"),
+    "float32": (75e12, f"{HGX_B300}: FP32"),
+    "tf32": (1.125e15, f"{HGX_B300}: TF32 Tensor Core, {SPARSE_HALF}"),
+    "float16": (2.25e15, f"{HGX_B300}: FP16 Tensor Core, {SPARSE_HALF}"),
+    "bfloat16": (2.25e15, f"{HGX_B300}: BF16 Tensor Core, {SPARSE_HALF}"),
+    "float8": (4.5e15, f"{HGX_B300}: FP8 Tensor Core, {SPARSE_HALF}"),
+    "float4": (13.5e15, f"{HGX_B300}: FP4 Tensor Core, dense, 108e15 of the board (105e15 in earlier editions)"),
+}
+GB200_PEAKS = {
+    "float64": (40e12, f"{GB200}: FP64"),
+    "float32": (80e12, f"{GB200}: FP32"),
+    "tf32": (1.25e15, f"{GB200}: TF32 Tensor Core, {SPARSE_HALF}"),
+    "float16": (2.5e15, f"{GB200}: FP16 Tensor Core, {SPARSE_HALF}"),
+    "bfloat16": (2.5e15, f"{GB200}: BF16 Tensor Core, {SPARSE_HALF}"),
+    "float8": (5e15, f"{GB200}: FP8 Tensor Core, {SPARSE_HALF}"),
+    "float4": (10e15, f"{GB200}: FP4 Tensor Core, dense"),
+}
+GB300_PEAKS = {
+    "float64": (100e12 / 72, f"{GB300}: FP64, 100e12"),
+    "float32": (6e15 / 72, f"{GB300}: FP32, 6e15"),
+    "tf32": (1.25e15, f"{GB300}: TF32 Tensor Core, 180e15, {SPARSE_HALF}"),
+    "float16": (2.5e15, f"{GB300}: FP16 Tensor Core, 360e15, {SPARSE_HALF}"),
+    "bfloat16": (2.5e15, f"{GB300}: BF16 Tensor Core, 360e15, {SPARSE_HALF}"),
+    "float8": (5e15, f"{GB300}: FP8 Tensor Core, 720e15, {SPARSE_HALF}"),
+    "float4": (15e15, f"{GB300}: FP4 Tensor Core, 1080e15, dense"),
 }
 MI250X_PEAKS = {
     "float64": (47.85e12, f"{MI250X}: 95.7e12 FP64 Matrix (vector: half of that)"),
@@ -166,12 +219,27 @@ MI250X_PEAKS = {
     "float16": (191.5e12, f"{MI250X}: 383e12 FP16 (the MI250X has no tf32)"),
     "bfloat16": (191.5e12, f"{MI250X}: 383e12 bfloat16"),
 }
-MI300X_PEAKS = {
-    "float64": (163.4e12, f"{MI300X}: FP64 Matrix (81.7e12 vector)"),
-    "float32": (163.4e12, f"{MI300X}: FP32 Matrix"),
-    "tf32": (653.7e12, f"{MI300X}: TF32, dense"),
-    "float16": (1307.4e12, f"{MI300X}: FP16, dense"),
-    "bfloat16": (1307.4e12, f"{MI300X}: bfloat16, dense"),
+
+
+def _cdna3_peaks(sheet: str) -> dict[str, tuple[float, str]]:
+    """Peaks of an MI300X and of an MI325X, which compute alike [flop/s], with the data sheet as the source."""
+    return {
+        "float64": (163.4e12, f"{sheet}: FP64 Matrix (81.7e12 vector)"),
+        "float32": (163.4e12, f"{sheet}: FP32 Matrix"),
+        "tf32": (653.7e12, f"{sheet}: TF32, dense"),
+        "float16": (1307.4e12, f"{sheet}: FP16, dense"),
+        "bfloat16": (1307.4e12, f"{sheet}: bfloat16, dense"),
+        "float8": (2614.9e12, f"{sheet}: FP8, dense"),
+    }
+
+
+MI355X_PEAKS = {
+    "float64": (78.6e12, f"{MI355X}: FP64 Matrix"),
+    "float32": (157.3e12, f"{MI355X}: FP32 (the MI355X has no tf32)"),
+    "float16": (2516.6e12, f"{MI355X}: FP16 Matrix, dense"),
+    "bfloat16": (2516.6e12, f"{MI355X}: bfloat16 Matrix, dense"),
+    "float8": (5033.2e12, f"{MI355X}: OCP-FP8 Matrix, dense"),
+    "float4": (10066.3e12, f"{MI355X}: MXFP4 Matrix"),
 }
 
 SAID = "what PyTorch says that the device has, after the driver's share, in"
@@ -188,8 +256,13 @@ REPORTED = {
     "H200": (139.80, H200_MEMORY),
     "GH200": (94.88, f"{SAID} Lightning-AI/litgpt, issue 1892"),
     "B200": (178.35, "total global memory by CUDA's device query in pytorch/ao, pull request 4002"),
+    "B300": (267.69, "what PyTorch says that the device has, in messages from B300 in three public repositories"),
+    "GB200": (184.31, f"{SAID} vllm-project/vllm, issue 43951"),
+    "GB300": (276.50, f"{SAID} stas00/the-art-of-debugging, pytorch/README.md, on a DGX Station with one GB300"),
     "MI250X GCD": (63.98, f"{SAID} ROCm/ROCm, issue 3579, on MI250X"),
     "MI300X": (191.45, f"{SAID} verl-project/verl, issue 2848"),
+    "MI325X": (255.98, f"{SAID} vllm-project/vllm, issue 41962"),
+    "MI355X": (287.98, "what PyTorch says that the device has, in messages from MI355X in ten public repositories"),
 }
 """Memory that each GPU reports to a program [GiB]; data sheets name more, or count in other units."""
 
@@ -209,5 +282,10 @@ H100_SXM = _gpu("H100 SXM", "hopper", HOPPER_PEAKS, H100_RATE, _reported("H100")
 H200_SXM = _gpu("H200 SXM", "hopper", HOPPER_PEAKS, (4.8e12, H200), _reported("H200"))
 GH200_96GB = _gpu("GH200 96 GB", "hopper", HOPPER_PEAKS, (4e12, GH200), _reported("GH200"))
 B200_SXM = _gpu("B200 SXM", "blackwell", B200_PEAKS, (8e12, f"{DGX_B200}: 64 TB/s"), _reported("B200"))
+B300_SXM = _gpu("B300 SXM", "blackwell", B300_PEAKS, (8e12, f"{HGX_B300}: 64 TB/s"), _reported("B300"))
+GB200_GPU = _gpu("GB200", "blackwell", GB200_PEAKS, (8e12, f"{GB200}: 16 TB/s"), _reported("GB200"))
+GB300_GPU = _gpu("GB300", "blackwell", GB300_PEAKS, (8e12, f"{GB300}: 576 TB/s"), _reported("GB300"))
 MI250X_GCD = _gpu("MI250X GCD", "cdna2", MI250X_PEAKS, (1.6384e12, f"{MI250X}: 3.2768e12 B/s"), _reported("MI250X GCD"))
-MI300X_OAM = _gpu("MI300X", "cdna3", MI300X_PEAKS, (5.3e12, MI300X), _reported("MI300X"))
+MI300X_OAM = _gpu("MI300X", "cdna3", _cdna3_peaks(MI300X), (5.3e12, MI300X), _reported("MI300X"))
+MI325X_OAM = _gpu("MI325X", "cdna3", _cdna3_peaks(MI325X), (6e12, MI325X), _reported("MI325X"))
+MI355X_OAM = _gpu("MI355X", "cdna4", MI355X_PEAKS, (8e12, MI355X), _reported("MI355X"))

@@ -27,14 +27,14 @@ def _amd() -> Iterable[NodeKind]:
 NODE_KINDS: LazyTable[NodeKind] = named_values(
     {
         _switched: (
-            *("dgx-a100", "hgx-h100", "hgx-h200", "hgx-b200"),
+            *("dgx-a100", "hgx-h100", "hgx-h200", "hgx-b200", "hgx-b300", "gb200-nvl72", "gb300-nvl72"),
             *("abci-a", "jean-zay-a100", "aws-p4d", "aws-p6-b200"),
         ),
         _meshed: (
             *("perlmutter", "dgx-1v", "jean-zay-v100", "abci-v", "gh200-4", "gh200-1"),
             *("summit", "longhorn"),
         ),
-        _amd: ("frontier", "mi250x", "mi300x"),
+        _amd: ("frontier", "mi250x", "mi300x", "mi325x", "mi355x"),
     },
 )
 """Kinds of nodes by name."""

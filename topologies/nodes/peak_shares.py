@@ -4,7 +4,7 @@ A GEMM is cut into tiles of 256 x 128, and one tile runs on each multiprocessor 
 a time (*tile quantization*: edge tiles and the last round of tiles are not full).
 A tile of inner length k reaches `product_share` k /
 (k + `ramp`) of the peak.  For A100 both numbers are a least-squares fit to the
-rows below.  For other GPUs only the fastest of many products is published: their
+rows below.  For other GPUs only the fastest of many products is taken: their
 share reproduces that product, times the ratio of A100's fit to A100's fastest
 product, because the many products of a training step lower the clock.
 """
@@ -26,6 +26,10 @@ TILE_SOURCE = (
 A100_SOURCE = (
     "EleutherAI/cookbook, benchmarks/sizing/sample_results (transformer.out, bmm.out), one A100, fp16; "
     'Anthony et al., "The Case for Co-Designing Model Architectures with Hardware", 2024'
+)
+AICONFIGURATOR = (
+    "aiconfigurator-core 0.12.0 (NVIDIA, PyPI), GEMM tables: the fastest of the products in bfloat16 without a bias, "
+    "whose time is the median of the inference frameworks' calls of torch's linear"
 )
 BEST_SOURCE = "stas00/ml-engineering, compute/accelerator/README.md, maximum achievable matmul FLOPS, bf16"
 TENSOR_CORES_2018 = (
@@ -66,6 +70,7 @@ MULTIPROCESSORS: dict[Generation, tuple[int, str]] = {
     "volta": (80, 'NVIDIA, "Tesla V100 GPU Architecture", WP-08608-001, 2017'),
     "ampere": (108, 'NVIDIA, "A100 Tensor Core GPU Architecture", 2020'),
     "hopper": (132, 'NVIDIA, "H100 Tensor Core GPU Architecture", 2022, SXM5'),
+    "blackwell": (148, "multi_processor_count of a B200 as PyTorch prints it (of a GB200: 152)"),
     "cdna2": (110, 'AMD, "CDNA 2 Architecture" white paper, 2021, one of two dies'),
     "cdna3": (304, 'AMD, "Instinct MI300X Accelerator" data sheet, 2023'),
 }
@@ -73,11 +78,20 @@ BEST_PRODUCTS: dict[Generation, tuple[Product, float, str]] = {
     "volta": (Product(1, 8192, 8192, 8192, 83e12), 125e12, TENSOR_CORES_2018),
     "ampere": (Product(1, 1024, 5120, 10240, 271.2e12), A100_PEAK, f"{BEST_SOURCE}, A100 SXM"),
     "hopper": (Product(1, 2048, 13312, 2048, 794.5e12), 989.4e12, f"{BEST_SOURCE}, H100 SXM"),
+    "blackwell": (Product(1, 1536, 51200, 6144, 1699.9e12), 2250e12, f"{AICONFIGURATOR}, B200"),
     "cdna2": (Product(1, 1024, 14080, 19968, 147.0e12), 191.5e12, f"{BEST_SOURCE}, MI250X, older table"),
     "cdna3": (Product(1, 4096, 10240, 4864, 781.9e12), 1307.4e12, f"{BEST_SOURCE}, MI300X, older table"),
 }
 MEMORY_SHARE = 0.7
 MEMORY_SOURCE = f"{A100_SOURCE}: GELU, 5.4e8 B in 0.5 ms, of 1.555e12 B/s (printed to one digit: 0.6 to 0.8)"
+
+
+BEST_PRODUCTS_BY_NAME: dict[str, tuple[Product, float, str]] = {
+    "B300 SXM": (Product(1, 3072, 16384, 3072, 1850.6e12), 2250e12, f"{AICONFIGURATOR}, B300"),
+    "GB200": (Product(1, 1536, 51200, 6144, 1884.5e12), 2500e12, f"{AICONFIGURATOR}, GB200"),
+    "GB300": (Product(1, 1536, 65536, 6144, 2079.3e12), 2500e12, f"{AICONFIGURATOR}, GB300, whole tiles"),
+}
+"""The fastest products of GPUs that differ from the others of their generation, by name."""
 
 
 def a100_fit() -> tuple[float, float]:
@@ -104,20 +118,26 @@ def fit_shares(rows: Sequence[Product], peak: float, multiprocessors: int) -> tu
     return float(1 / inverse_share), float(per_k / inverse_share)
 
 
-def peak_shares(generation: Generation) -> tuple[Quantity, ...] | None:
-    """The shares of the peaks that a generation of GPUs achieves, with sources; None without published measurements."""
+def peak_shares(generation: Generation, name: str = "") -> tuple[Quantity, ...] | None:
+    """The shares of the peaks that GPUs achieve, with sources; None without published measurements.
+
+    Parameters
+    ----------
+    name : name of a GPU that differs from others of its generation
+
+    >>> b200, gb300 = peak_shares("blackwell"), peak_shares("blackwell", "GB300")
+    >>> round(b200[0].number, 2), round(gb300[0].number, 2)
+    (0.72, 0.79)
+    """
     if generation not in BEST_PRODUCTS:
         return None
     share, ramp = a100_fit()
-    lower = share / _best_product_share("ampere", ramp)
+    lower = share / _best_product_share(BEST_PRODUCTS["ampere"], "ampere", ramp)
     count, source = MULTIPROCESSORS[generation]
+    best = BEST_PRODUCTS_BY_NAME.get(name, BEST_PRODUCTS[generation])
     if generation != "ampere":
-        share = min(1.0, lower * _best_product_share(generation, ramp))
-    words = (
-        f"fit to {A100_SOURCE}"
-        if generation == "ampere"
-        else f"{BEST_PRODUCTS[generation][2]}; times {lower:.3f}, see there"
-    )
+        share = min(1.0, lower * _best_product_share(best, generation, ramp))
+    words = f"fit to {A100_SOURCE}" if generation == "ampere" else f"{best[2]}; times {lower:.3f}, see there"
     return (
         Quantity("achieved.product_share", share, words),
         Quantity("achieved.ramp", ramp, f"fit to {A100_SOURCE}"),
@@ -128,6 +148,6 @@ def peak_shares(generation: Generation) -> tuple[Quantity, ...] | None:
     )
 
 
-def _best_product_share(generation: Generation, ramp: float) -> float:
-    row, peak, _ = BEST_PRODUCTS[generation]
+def _best_product_share(best: tuple[Product, float, str], generation: Generation, ramp: float) -> float:
+    row, peak, _ = best
     return row.flops_per_second / peak / row.tile_efficiency(MULTIPROCESSORS[generation][0]) * (row.k + ramp) / row.k

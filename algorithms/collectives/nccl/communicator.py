@@ -23,6 +23,7 @@ from quadrille.algorithms.collectives.nccl.tuning_constants import (
     GENERATIONS,
     MOST_CHANNELS,
     NVLINK,
+    NVLS_ARITY,
     SLOWEST_TRIED,
     TREES_FASTER_INSIDE,
     Cpu,
@@ -50,8 +51,8 @@ class NcclGroup:
     intra_kind : hardware between the GPUs of a node
     cpu : CPU vendor of the hosts
     network_latency : latency of the network card, beyond the tables [s]
-    nvls_channels : channels that use in-switch sums, one for each GPU of a single node; 0 without an NVLink switch that
-        sums
+    nvls_channels : channels that use in-switch sums, one for each GPU of a single node, but at most 32; 0 without an
+        NVLink switch that sums
     nvls_bandwidth : bandwidth of one of them inside a node [B/s]
     ll128 : whether 128-byte stores arrive whole, which takes NVLink and nearby cards
     """
@@ -171,6 +172,27 @@ def _nvls_channel_speed(generation: Generation, heads: int, inside: float) -> fl
     return next((speed * GB for speed in CHANNEL_SPEEDS[generation] if heads * speed * GB <= inside), 0.0)
 
 
+def _nvls_channels_between(
+    generation: Generation, per_node: int, channels: int, cards: int, inside: float
+) -> tuple[int, float]:
+    """Number of channels with in-switch sums through several nodes, and the speed of each inside a node [B/s].
+
+    In a node of up to 32 GPUs the channels are those of the search, and each has its part of the links.  In a larger
+    node each of 32 GPUs with a card of its own heads a channel.  A channel goes up and down the links of every GPU
+    once, and twice at its head.
+
+    >>> _nvls_channels_between("blackwell", 8, 8, 8, 721.8e9)
+    (8, 90225000000.0)
+    >>> _nvls_channels_between("blackwell", 72, 15, 72, 721.8e9)
+    (32, 20000000000.0)
+    """
+    if per_node <= NVLS_ARITY:
+        return channels, inside / channels
+    heads = min(NVLS_ARITY, cards)
+    speeds = (speed * GB for speed in CHANNEL_SPEEDS_ACROSS[generation])
+    return heads, next((speed for speed in speeds if (heads + 1) * speed <= inside), 0.0)
+
+
 def communicator(
     ranks: int,
     nodes: int,
@@ -197,10 +219,12 @@ def communicator(
     bandwidth = nvlinks * NVLINK[generation] * GB if nvlinks else SINGLE_GPU_BANDWIDTH
     if nodes > 1:
         channels, inter = channels_between(generation, cards, card_bandwidth, bandwidth)
-        intra, head = _tree_speed_inside(generation, channels, inter, bandwidth), bandwidth / channels
+        intra = _tree_speed_inside(generation, channels, inter, bandwidth)
+        heads, head = _nvls_channels_between(generation, ranks // nodes, channels, cards, bandwidth)
     else:
         channels, intra = channels_inside(generation, bandwidth)
-        inter, head = intra, _nvls_channel_speed(generation, ranks, bandwidth)
+        heads = min(ranks, NVLS_ARITY)
+        inter, head = intra, _nvls_channel_speed(generation, heads, bandwidth)
     return NcclGroup(
         ranks=ranks,
         nodes=nodes,
@@ -209,6 +233,6 @@ def communicator(
         inter_bandwidth=inter,
         generation=generation,
         cpu=cpu,
-        nvls_channels=0 if not nvls or head == 0 else channels if nodes > 1 else ranks,
+        nvls_channels=heads if nvls and head else 0,
         nvls_bandwidth=head if nvls else 0.0,
     )

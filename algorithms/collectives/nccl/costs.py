@@ -26,6 +26,7 @@ from quadrille.algorithms.collectives.nccl.tuning_constants import (
     CORRECTED_SIZES,
     LL_MOST,
     NETWORK_OVERHEAD,
+    NVLS_ARITY,
     NVLS_EFFICIENCY,
     NVLS_TREE_MOST,
     PAT_EFFICIENCY,
@@ -64,8 +65,6 @@ ALGORITHMS_OF_KIND: dict[CollectiveKind, tuple[Algorithm, ...]] = {
     "barrier": (),
 }
 """NCCL's algorithms for each kind of collective, in tie-breaking order."""
-NVLS_ARITY = 32
-"""Ranks of a node beyond which all-gather and reduce-scatter do not use the switch (NCCL_MAX_NVLS_ARITY)."""
 
 
 def predicted_seconds(
@@ -134,8 +133,8 @@ def _rccl_bandwidth(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm
     if algorithm == "ring":
         ratio = group.ranks / ring_steps(kind, group.ranks)
         return group.ring_bandwidth * rccl_share(group, "ring", protocol) * ratio
-    # RCCL has no trees by Simple on a single node of MI300X
-    lacks = group.generation == "cdna3" and group.nodes == 1 and protocol == "Simple"
+    # RCCL has no trees by Simple on a single node of MI300X and of MI355X
+    lacks = group.generation in ("cdna3", "cdna4") and group.nodes == 1 and protocol == "Simple"
     if algorithm != "tree" or lacks:
         return 0.0
     return group.tree_bandwidth * rccl_share(group, "tree", protocol) / 2
@@ -204,7 +203,7 @@ def _nvls_bandwidth(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm
     if channels < 2 or alone != (algorithm == "nvls") or (kind != "all_reduce" and not alone):
         return 0.0
     if kind != "all_reduce" and max(group.ranks, channels) > NVLS_ARITY:
-        return 0.0
+        return 0.0  # where a GPU heads no channel, only all-reduce uses the switch
     intra = group.nvls_bandwidth * NVLS_EFFICIENCY[group.generation] * (channels - 1) / channels
     intra *= 2 if kind == "all_reduce" else (per_node - 1) / per_node
     speed = intra

@@ -6,13 +6,14 @@ size. It has no NVLS and no PAT, and LL128 only with tables of machines that are
 
     MI250X, one node         tuning_model_0: rome_model_62, without options
     MI250X, several nodes    tuning_model_3: rome_model_63, whose bus numbers are Frontier's
-    MI300X                   tuning_model_5: rome_model_79
+    MI300X, MI325X           tuning_model_5: rome_model_79
+    MI355X                   tuning_model_6; its LL128 is not modelled
 
 Source: AMD, RCCL, commit 0cbce2a7 (October 2024), src/graph/tuning.cc: baseLat, tuning_model_0, 3 and 5,
-ncclTopoTuneModel and ncclTopoGetAlgoTime; src/graph/rome_models.cc.
+ncclTopoTuneModel and ncclTopoGetAlgoTime; src/graph/rome_models.cc.  The same file in 2025: tuning_model_6.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from quadrille.algorithms.collectives.nccl.tuning_constants import Generation, Triple
@@ -90,12 +91,19 @@ _MI300X = TuningModel(
         ),
     },
 )
+_MI355X = replace(
+    _MI300X,
+    factors={
+        "tree": (_MI300X.factors["tree"][0], (*[0.1] * 15, 0.7, 1, *[0.1] * 3, 0.9, 0.9, 0.7, 0.8, *[0.6] * 3)),
+        "ring": (_MI300X.factors["ring"][0], (*[0.1] * 22, 1, 0.8, 0.8, 1, 1)),
+    },
+)
 
 
 def tuning_model(generation: Generation, nodes: int) -> TuningModel:
     """The tables that RCCL takes for a generation of AMD's GPUs on this number of nodes."""
-    if generation == "cdna3":
-        return _MI300X
+    if generation in ("cdna3", "cdna4"):
+        return _MI300X if generation == "cdna3" else _MI355X
     return _MI250X_NODE if nodes == 1 else _MI250X_NODES
 
 
@@ -103,7 +111,7 @@ SIZES = 27
 """Entries of each row of factors; the last holds for larger sizes, too."""
 assert all(
     len(row) == SIZES
-    for model in (_MI250X_NODE, _MI250X_NODES, _MI300X)
+    for model in (_MI250X_NODE, _MI250X_NODES, _MI300X, _MI355X)
     for rows in model.factors.values()
     for row in rows
 )

@@ -15,7 +15,7 @@ SendReceive = Literal["sendrecv"]
 """Messages that are sent and received in one group, without an algorithm of the tuner."""
 Protocol = Literal["LL", "LL128", "Simple"]
 Hardware = Literal["nvlink", "pci", "net"]
-Generation = Literal["volta", "ampere", "hopper", "blackwell", "cdna2", "cdna3"]
+Generation = Literal["volta", "ampere", "hopper", "blackwell", "cdna2", "cdna3", "cdna4"]
 Cpu = Literal["intel", "amd", "other"]
 Triple = tuple[float, float, float]
 """Values for LL, LL128 and Simple, or for one node, two nodes and more."""
@@ -35,7 +35,7 @@ ALGORITHMS: Final[dict[Algorithm, tuple[Protocol, ...]]] = {
 }
 """Protocols of each algorithm."""
 
-AMD: Final[tuple[Generation, ...]] = ("cdna2", "cdna3")
+AMD: Final[tuple[Generation, ...]] = ("cdna2", "cdna3", "cdna4")
 """Generations of AMD's GPUs, whose library is RCCL."""
 
 
@@ -158,6 +158,8 @@ BYTES_PER_THREAD: Final[dict[Protocol, int]] = {"LL": 8, "LL128": 8, "Simple": 6
 """Bytes that each thread of a channel needs before NCCL adds channels; a ring's LL counts them for each rank."""
 MOST_CHANNELS = 64
 """MAXCHANNELS of device.h; the search finds at most half of them, since they are doubled."""
+NVLS_ARITY = 32
+"""Most GPUs of a node that head a channel with in-switch sums (NCCL_MAX_NVLS_ARITY)."""
 STEPS = 8
 """Chunks in flight on a channel (NCCL_STEPS)."""
 BUFFER_BYTES: Final[dict[Protocol, int]] = {
@@ -175,6 +177,7 @@ NVLINK: Final[dict[Generation, float]] = {
     "blackwell": 40.1,
     "cdna2": 36.0,
     "cdna3": 48.0,
+    "cdna4": 48.0,
 }
 """NCCL's bandwidth of one NVLink, and RCCL's of one xGMI link (RCCL, src/graph/topo.h), in each direction [GB/s]."""
 _OLD_SPEEDS = (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3)

@@ -26,12 +26,21 @@ DATA_SHEET_NVLINK: Mapping[Generation, float] = dict.fromkeys(GENERATIONS, 25.0)
     "blackwell": 50.0,
     "cdna2": 50.0,
     "cdna3": 64.0,
+    "cdna4": 76.8,
 }
 """Rate of one NVLink or xGMI link in each direction by the data sheets [GB/s]; `NVLINK` is what NCCL and RCCL count of
 it.
 
 Source of 48 of 64 GB/s on MI300X, beside RCCL's own constant: Kolla, Alizadeh, Lee, "Understanding RCCL Bandwidth and
 xGMI Performance on AMD Instinct MI300X", ROCm blogs, 2 March 2025.
+"""
+LINK_SHARES: Mapping[Generation, float] = {
+    generation: NVLINK[generation] / DATA_SHEET_NVLINK[generation] for generation in GENERATIONS
+} | {"cdna4": 0.75}
+"""Share of the rate of a link that data reach beside headers.
+
+RCCL's constant for MI355X is still that of MI300X, although its links are 1.2 times as fast: the share of MI300X is
+taken, which is an assumption.
 """
 
 
@@ -53,8 +62,7 @@ def vendor_of(machine: Machine) -> Vendor:
 
 def counted_bandwidths(net: Network, generation: Generation) -> Floats:
     """The bandwidth of each link that NCCL counts on; of links between GPUs, the rate of data beside headers [B/s]."""
-    share = NVLINK[generation] / DATA_SHEET_NVLINK[generation]
-    return np.where(links_between_gpus(net), net.bandwidths * share, net.bandwidths)
+    return np.where(links_between_gpus(net), net.bandwidths * LINK_SHARES[generation], net.bandwidths)
 
 
 def communicator_of(routes: Routes, endpoints: Ints, generation: Generation, cpu: Vendor = "intel") -> NcclGroup:

@@ -11,7 +11,7 @@ import numpy as np
 from quadrille.algorithms.collectives.lowered_collective import Lowered
 from quadrille.algorithms.collectives.lowering import all_gather, all_reduce, all_to_all, reduce_scatter, send_receive
 from quadrille.algorithms.collectives.nccl.costs import bandwidth
-from quadrille.algorithms.collectives.nccl.tuning_constants import BYTES_PER_THREAD, MOST_THREADS
+from quadrille.algorithms.collectives.nccl.tuning_constants import BYTES_PER_THREAD, MOST_THREADS, NVLS_ARITY
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.simulator.collectives.collective import CollectiveResult, simulate_collective
@@ -193,10 +193,9 @@ def simulate_nvls(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
     net, endpoints = placed.routes.net, placed.endpoints[placed.groups]
     flat = endpoints.ravel()
     nodes = node_blocks(endpoints, net.per_node)
-    per_node = np.repeat(nodes.length, nodes.length)
     share = np.empty(len(flat))
     owner = np.repeat(np.arange(len(endpoints)), endpoints.shape[1])
-    share[owner * endpoints.shape[1] + nodes.slots.ravel()] = 1.0 / per_node
+    share[owner * endpoints.shape[1] + nodes.slots.ravel()] = _parts_of_heads(nodes)
     up, down = _switch_links(net)
     sent, received = _nvls_parts(placed.kind, share)
     links = np.concatenate([up[flat], down[flat]])
@@ -214,6 +213,13 @@ def simulate_nvls(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
     )
     all_sizes = np.concatenate([sizes, rail_sizes])
     return simulate_concurrently(placed, all_paths, all_sizes, np.inf, least=_least_of_nvls_trees(placed)), 1
+
+
+def _parts_of_heads(nodes: NodeBlocks) -> Floats:
+    """Part of the buffer that each member of a node sums up: equal parts for the first 32 members, 0 for the others."""
+    column = np.arange(nodes.slots.size) - np.repeat(nodes.first, nodes.length)
+    heads = np.minimum(np.repeat(nodes.length, nodes.length), NVLS_ARITY)
+    return np.where(column < heads, 1.0 / heads, 0.0)
 
 
 def _least_of_nvls_trees(placed: PlacedPlan) -> float:
@@ -251,15 +257,16 @@ def _switch_links(net: Network) -> tuple[Ints, Ints]:
 
 
 def _rails(placed: PlacedPlan, nodes: NodeBlocks, endpoints: Ints) -> tuple[Paths, Floats]:
-    """Two trees over the nodes for each GPU of a node, each with half of that GPU's part."""
+    """Two trees over the nodes for each GPU of a node that sums up a part, each with half of that GPU's part."""
     column = np.arange(endpoints.size) - np.repeat(nodes.first, nodes.length)
     owner = np.repeat(np.arange(len(endpoints)), endpoints.shape[1])
     slots = nodes.slots.ravel()
     sources, targets, sizes = [], [], []
-    for rail in range(int(nodes.length.max())):
+    rails = min(int(nodes.length.max()), NVLS_ARITY)
+    for rail in range(rails):
         chosen = np.flatnonzero(column == rail)
         rail_endpoints = _regular(owner[chosen], endpoints[owner[chosen], slots[chosen]], len(endpoints))
-        width = 1.0 / int(nodes.length.max())
+        width = 1.0 / rails
         order = np.tile(np.arange(rail_endpoints.shape[1]), (len(rail_endpoints), 1))
         for group, child, parent, _ in tree_edges(placed.routes, rail_endpoints, [order]):
             down, up = rail_endpoints[group, child], rail_endpoints[group, parent]

@@ -22,10 +22,19 @@ EXPECTED = [
     "longhorn",
     "summit",
     "h100-superpod",
+    "h200-superpod",
+    "b200-superpod",
+    "b300-superpod",
+    "gb200-nvl72",
+    "gb300-nvl72",
+    "a100-node",
     "h100-node",
     "h200-node",
     "b200-node",
+    "b300-node",
     "mi300x-node",
+    "mi325x-node",
+    "mi355x-node",
     "aws-p4d",
     "aws-p6-b200",
     "unnamed-4x8",
@@ -65,7 +74,7 @@ def test_every_latency_of_the_wiring_is_listed(named):
     assert set(net.latencies.tolist()) <= listed | {0.0}
 
 
-@pytest.mark.parametrize("gpus", [1, 3, 8, 13, 64, 1000])
+@pytest.mark.parametrize("gpus", [1, 3, 6, 8, 12, 13, 64, 72, 1000, 16384])
 def test_any_number_of_gpus_can_be_modelled(named, gpus):
     net = named.topology(gpus)
     assert net.endpoints == ("gpu", gpus)
@@ -120,6 +129,27 @@ def test_no_gpus_and_unknown_machines_are_refused(named):
         named.topology(0)
     with pytest.raises(InputError, match="machine 'tianhe' is unknown; there are perlmutter, frontier"):
         machine("tianhe")
+
+
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        ("dgx-b300", "b300-superpod, b300-node"),
+        ("hgx-h200", "h200-superpod, h200-node"),
+        ("gb300-rack", "gb300-nvl72"),
+        ("mi355x-cluster", "mi355x-node"),
+    ],
+)
+def test_an_unknown_machine_with_a_known_gpu_is_answered_with_the_machines_of_that_gpu(name, names):
+    with pytest.raises(InputError, match=f"machine '{name}' is unknown; .*{names.split(', ')[0]}") as refused:
+        machine(name)
+    assert len(str(refused.value)) < 130
+
+
+def test_too_many_gpus_are_refused_with_the_largest_number(named):
+    with pytest.raises(InputError, match=rf"{named.name}: gpus=10000000: at most \d+ GPUs are modelled") as refused:
+        named.topology(10_000_000)
+    assert 180_000 < int(str(refused.value).split()[-4]) < 10_000_000
 
 
 # The bench clusters, as they are pinned
