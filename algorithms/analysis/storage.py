@@ -15,7 +15,7 @@ from quadrille.algorithms.analysis.coordinate_dependence import (
     tensor_dependence,
 )
 from quadrille.algorithms.analysis.folded_walk import folded_walks
-from quadrille.algorithms.analysis.traffic import Traffic, op_amount, traffic
+from quadrille.algorithms.analysis.traffic import OpAmounts, Traffic, traffic
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.grid import Axis
@@ -123,6 +123,7 @@ class _RankBuffers:
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule, self._choices = schedule, choices
+        self._amounts = schedule.cached(OpAmounts, choices)
         self._walks = folded_walks(schedule, choices)
         self._scratch = PerKind(schedule, self._scratch_of)
         self._elsewhere = {*schedule.cached(views), *schedule.cached(gathered_in_place)}
@@ -219,7 +220,7 @@ class _RankBuffers:
                 size = max(op_traffic.edges[-1], op_traffic.receive_edges[-1])
                 return _Scratch(packed=size, unpacked=size)
             case _:
-                amount = op_amount(op, self._schedule, coordinates, self._choices)
+                amount = self._amounts.of(op, coordinates)
                 if amount is None:
                     return None
                 if not isinstance(op, AllReduce) or not op.more:

@@ -6,11 +6,11 @@ from quadrille.algorithms.analysis.coordinate_dependence import PerKind, lengths
 from quadrille.algorithms.analysis.folded_walk import folded_walks
 from quadrille.algorithms.analysis.rank_symmetry import EquivalentRanks, equivalent_ranks
 from quadrille.algorithms.analysis.storage import Storage, storages
-from quadrille.algorithms.analysis.traffic import OpAmount, op_amount
+from quadrille.algorithms.analysis.traffic import OpAmounts
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.collectives.lowered_collective import CollectiveAlgorithm
 from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS, SIGNATURES, Function, attention_flops
-from quadrille.algorithms.schedule.ops import Communication, Gemm, Kernel, Op, reads, writes
+from quadrille.algorithms.schedule.ops import Gemm, Kernel, Op, reads, writes
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Tensor
@@ -157,13 +157,9 @@ class _OpCounts:
     """Bytes and flop of each op of a schedule, evaluated once for each kind of coordinates."""
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
-        self._schedule, self._choices = schedule, choices
         self.walks = folded_walks(schedule, choices)
-        self.amounts = PerKind(schedule, self._amount)
+        self.amounts = schedule.cached(OpAmounts, choices)
         self.flops = PerKind(schedule, lambda op, coordinates: _product_flops(op, schedule, coordinates))
-
-    def _amount(self, op: Op, coordinates: Coordinates) -> OpAmount | None:
-        return op_amount(op, self._schedule, coordinates, self._choices) if isinstance(op, Communication) else None
 
 
 @dataclass(frozen=True, slots=True)
