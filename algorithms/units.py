@@ -55,6 +55,8 @@ PREFIXES |= {"P": Fraction(10) ** 15, "E": Fraction(10) ** 18}
 _QUANTITY = re.compile(r"\s*([0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*([A-Za-zµ]*)\s*")
 NOISE_SECONDS = 0.5e-9
 """Differences of times that are shorter come from rounding."""
+LEAST_SCIENTIFIC = 1e9
+"""Least number that is printed with an exponent, so that no absurd quantity fills a line."""
 _TIME_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _DECIMAL_STEPS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _BINARY_STEPS = ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "B"))
@@ -148,6 +150,8 @@ def format_seconds(seconds: float) -> str:
 
     >>> format_seconds(0.0123), format_seconds(3e-3), format_seconds(75), format_seconds(2.8e-14)
     ('12.3 ms', '3.00 ms', '75.0 s', '0 s')
+    >>> format_seconds(123456789), format_seconds(1e306)
+    ('123456789 s', '1.00e+306 s')
     """
     return _format_step(seconds if abs(seconds) >= NOISE_SECONDS else 0.0, _TIME_STEPS, zeros=True)
 
@@ -168,6 +172,22 @@ def format_bytes_per_second(rate: float) -> str:
     ('25 GB/s', '6.25 MB/s')
     """
     return f"{_format_step(rate, _DECIMAL_STEPS, gap=True)}B/s"
+
+
+def format_percent(fraction: float, *, digits: int = 1, signed: bool = False) -> str:
+    """Returns a fraction as percent.
+
+    >>> format_percent(0.0416), format_percent(0.5, digits=0), format_percent(0.03, signed=True), format_percent(1e300)
+    ('4.2 %', '50 %', '+3.0 %', '1e+302 %')
+
+    Parameters
+    ----------
+    digits : number of digits after the point
+    signed : whether numbers above 0 have a sign too
+    """
+    value = 100 * fraction
+    form = f".{digits}f" if abs(value) < LEAST_SCIENTIFIC else ".3g"
+    return f"{value:{'+' if signed else ''}{form}} %"
 
 
 def _number_of_bytes(text: str, quantity: str, such_as: str) -> Fraction:
@@ -200,6 +220,8 @@ def _scaled(text: str, units: dict[str, Fraction], quantity: str, such_as: str) 
 def _format_step(value: float, steps: tuple[tuple[float, str], ...], *, gap: bool = False, zeros: bool = False) -> str:
     """Returns `value` with three digits in the largest unit that does not exceed it.
 
+    Numbers from `LEAST_SCIENTIFIC` of the largest unit on have an exponent.
+
     Parameters
     ----------
     gap : whether a space precedes a bare prefix
@@ -210,7 +232,9 @@ def _format_step(value: float, steps: tuple[tuple[float, str], ...], *, gap: boo
         return f"{value:g} {unit}" if unit or gap else f"{value:g}"
     factor, unit = next((step for step in steps if abs(value) >= step[0] * (1 - 5e-4)), steps[-1])
     scaled = value / factor
-    digits = f"{scaled:.0f}" if abs(scaled) >= 999.5 else f"{scaled:{'#' if zeros else ''}.3g}".removesuffix(".")
+    if 999.5 <= abs(scaled) < LEAST_SCIENTIFIC:
+        return f"{scaled:.0f} {unit}"
+    digits = f"{scaled:{'#' if zeros else ''}.3g}".removesuffix(".")
     return f"{digits} {unit}"
 
 

@@ -4,12 +4,18 @@ A *view* is a tensor that shares the buffer of another tensor: it is declared as
 a single-rank group moves the data.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from quadrille.algorithms.analysis.coordinate_dependence import CoordinateKinds, Kind, PerKind, tensor_dependence
+from quadrille.algorithms.analysis.coordinate_dependence import (
+    CoordinateKinds,
+    Kind,
+    OpDependences,
+    PerKind,
+    tensor_dependence,
+)
 from quadrille.algorithms.analysis.folded_walk import folded_walks
-from quadrille.algorithms.analysis.traffic import Traffic, op_amount, traffic
+from quadrille.algorithms.analysis.traffic import OpAmounts, Traffic, traffic
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.grid import Axis
@@ -117,6 +123,7 @@ class _RankBuffers:
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule, self._choices = schedule, choices
+        self._amounts = schedule.cached(OpAmounts, choices)
         self._walks = folded_walks(schedule, choices)
         self._scratch = PerKind(schedule, self._scratch_of)
         self._elsewhere = {*schedule.cached(views), *schedule.cached(gathered_in_place)}
@@ -126,6 +133,7 @@ class _RankBuffers:
         }
         self._capacities: dict[tuple[str, Kind], int] = {}
         self._own: dict[int, list[str]] = {}
+        self._ops: dict[int, list[Op] | None] = {}
 
     def of(self, coordinates: Coordinates) -> Storage:
         """Buffers of the rank at the coordinates."""
@@ -134,14 +142,14 @@ class _RankBuffers:
         reductions: dict[str, int] = {}
         packed: dict[str, int] = {}
         unpacked: dict[str, int] = {}
-        for instance in self._walks.of(coordinates):
-            op_scratch = self._scratch.of(instance.op, instance.coordinates)
+        for op, op_coordinates in self._instances(coordinates):
+            op_scratch = self._scratch.of(op, op_coordinates)
             if op_scratch is None:
                 continue
-            if not isinstance(instance.op, Communication):
+            if not isinstance(op, Communication):
                 products = max(products, op_scratch.added)
                 continue
-            name = lane(instance.op)
+            name = lane(op)
             for buffers_by_lane, size in (
                 (reductions, op_scratch.added),
                 (packed, op_scratch.packed),
@@ -161,6 +169,21 @@ class _RankBuffers:
             scratch,
             frozenset(name for name in own if schedule.tensors[name].on_host),
         )
+
+    def _instances(self, coordinates: Coordinates) -> Iterator[tuple[Op, Coordinates]]:
+        """The ops of the rank with coordinates of each kind, of which one is enough where no loop changes a size."""
+        program = self._schedule.program(coordinates)
+        if id(program) not in self._ops:
+            distinct_ops = {id(op): op for op in ops(program)}
+            dependences = self._schedule.cached(OpDependences)
+            is_same_everywhere = not any(dependences.of(op).loops for op in distinct_ops.values())
+            self._ops[id(program)] = list(distinct_ops.values()) if is_same_everywhere else None
+        same_ops = self._ops[id(program)]
+        if same_ops is not None:
+            yield from ((op, coordinates) for op in same_ops)
+            return
+        for instance in self._walks.of(coordinates):
+            yield instance.op, instance.coordinates
 
     def _tensors(self, coordinates: Coordinates) -> list[str]:
         """Tensors with a buffer of their own on the rank."""
@@ -197,7 +220,7 @@ class _RankBuffers:
                 size = max(op_traffic.edges[-1], op_traffic.receive_edges[-1])
                 return _Scratch(packed=size, unpacked=size)
             case _:
-                amount = op_amount(op, self._schedule, coordinates, self._choices)
+                amount = self._amounts.of(op, coordinates)
                 if amount is None:
                     return None
                 if not isinstance(op, AllReduce) or not op.more:

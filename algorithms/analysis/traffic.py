@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from quadrille.algorithms.analysis.coordinate_dependence import PerKind
 from quadrille.algorithms.analysis.root_distances import DISTANCE_ONLY
 from quadrille.algorithms.analysis.shard_ranges import are_equal, shard_edges
 from quadrille.algorithms.collectives.collective_choices import Choices
@@ -27,6 +28,7 @@ from quadrille.algorithms.schedule.ops import (
     Calls,
     Collective,
     CollectiveKind,
+    Communication,
     CommunicationOp,
     Op,
     Pointwise,
@@ -137,6 +139,22 @@ def ranges(run: PieceRange | None, edges: tuple[int, ...]) -> tuple[tuple[int, i
     if end > pieces:
         spans.append((edges[0], edges[end - pieces]))
     return tuple((start, stop) for start, stop in spans if stop > start)
+
+
+def elements_of(run: PieceRange | None, edges: tuple[int, ...]) -> int:
+    """Number of elements of consecutive pieces: the total length of `ranges`.
+
+    >>> elements_of(PieceRange(2, 2), (0, 4, 8, 9)), elements_of(PieceRange(1, 2, spacing=2), (0, 4, 8, 9, 11))
+    (5, 6)
+    """
+    if run is None:
+        return 0
+    if run.spacing > 1:
+        return sum(stop - start for start, stop in ranges(run, edges))
+    pieces, end = len(edges) - 1, run.first + run.count
+    if end <= pieces:
+        return edges[end] - edges[run.first]
+    return edges[pieces] - edges[run.first] + edges[end - pieces] - edges[0]
 
 
 def traffic(op: CommunicationOp, schedule: Schedule, coordinates: Coordinates, choices: Choices) -> Traffic | None:
@@ -285,6 +303,24 @@ def op_amount(op: CommunicationOp, schedule: Schedule, coordinates: Coordinates,
     return None if op_traffic is None else _amount(op_traffic, isinstance(op, Collective))
 
 
+class OpAmounts:
+    """The amounts of the communication ops of a schedule, computed once for each kind of coordinates.
+
+    Volumes and the sizes of buffers share one instance (`schedule.cached(OpAmounts, choices)`).
+    """
+
+    def __init__(self, schedule: Schedule, choices: Choices) -> None:
+        self._amounts = PerKind(schedule, lambda op, coordinates: _amount_of(op, schedule, coordinates, choices))
+
+    def of(self, op: Op, coordinates: Coordinates) -> OpAmount | None:
+        """Amounts of the op on the rank at the coordinates; None if it sends nothing."""
+        return self._amounts.of(op, coordinates)
+
+
+def _amount_of(op: Op, schedule: Schedule, coordinates: Coordinates, choices: Choices) -> OpAmount | None:
+    return op_amount(op, schedule, coordinates, choices) if isinstance(op, Communication) else None
+
+
 @lru_cache(MOST_CACHED)
 def _from_root(
     kind: CollectiveKind,
@@ -303,8 +339,8 @@ def _from_root(
 
 def _amount(op_traffic: Traffic, collective: bool) -> OpAmount:
     sent = added = 0
-    for exchange in op_traffic.exchanges():
-        sent += exchange.sent
-        if exchange.reduce:
-            added = max(added, exchange.received)
+    for step in op_traffic.lowered.program(op_traffic.member):
+        sent += elements_of(step.send, op_traffic.edges)
+        if step.reduce:
+            added = max(added, elements_of(step.receive, op_traffic.receive_edges))
     return OpAmount(sent * op_traffic.item_bytes, added, op_traffic.lowered.algorithm if collective else None)

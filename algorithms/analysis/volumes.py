@@ -2,17 +2,18 @@
 
 from dataclasses import dataclass, replace
 
-from quadrille.algorithms.analysis.coordinate_dependence import PerKind
+from quadrille.algorithms.analysis.coordinate_dependence import PerKind, lengths
 from quadrille.algorithms.analysis.folded_walk import folded_walks
 from quadrille.algorithms.analysis.rank_symmetry import EquivalentRanks, equivalent_ranks
-from quadrille.algorithms.analysis.storage import storages
-from quadrille.algorithms.analysis.traffic import OpAmount, op_amount
+from quadrille.algorithms.analysis.storage import Storage, storages
+from quadrille.algorithms.analysis.traffic import OpAmounts
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.collectives.lowered_collective import CollectiveAlgorithm
 from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS, SIGNATURES, Function, attention_flops
-from quadrille.algorithms.schedule.ops import Communication, Gemm, Kernel, Op, reads, writes
+from quadrille.algorithms.schedule.ops import Gemm, Kernel, Op, reads, writes
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.schedule.tensors import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,25 +122,44 @@ def volumes(schedule: Schedule, choices: Choices) -> Volumes:
         max(totals),
         sum(total * representative.count for total, representative in zip(totals, classes, strict=True)),
         max(_flops(counts, representative.coordinates) for representative in classes),
-        max(
-            buffers.bytes
-            for buffers in storages(schedule, [representative.coordinates for representative in classes], choices)
-        ),
+        max(storage.bytes for storage in storages_of_classes(schedule, choices)),
         _by_op(sent, classes),
     )
+
+
+def storages_of_classes(schedule: Schedule, choices: Choices) -> list[Storage]:
+    """Returns the buffers of a representative of each class of ranks [elements]."""
+    ranks = [representative.coordinates for representative in equivalent_ranks(schedule, choices)]
+    return storages(schedule, ranks, choices)
+
+
+def storages_of_stages(schedule: Schedule, choices: Choices) -> list[Storage]:
+    """Returns the buffers of the fullest ranks of each pipeline stage [elements].
+
+    The first rank of a stage is the fullest, because cuts put longer parts first.  But any block of a pruned matrix may
+    cut tiles, and have room for more kept elements: then all classes of ranks are examined.
+    """
+    grid = schedule.grid
+    if any(tensor.kept is not None and _cuts_tiles(tensor, schedule) for tensor in schedule.tensors.values()):
+        return storages_of_classes(schedule, choices)
+    firsts = [schedule.coordinates(grid.rank_at({"pipeline": stage})) for stage in range(grid.pipeline)]
+    return storages(schedule, firsts, choices)
+
+
+def _cuts_tiles(tensor: Tensor, schedule: Schedule) -> bool:
+    """Whether compressed blocks may cut tiles, so that their sizes differ."""
+    from quadrille.algorithms.analysis.compressed_sizes import distinct_axes
+
+    return bool(distinct_axes(tensor, (lengths(tensor.rows, schedule), lengths(tensor.columns, schedule)), schedule))
 
 
 class _OpCounts:
     """Bytes and flop of each op of a schedule, evaluated once for each kind of coordinates."""
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
-        self._schedule, self._choices = schedule, choices
         self.walks = folded_walks(schedule, choices)
-        self.amounts = PerKind(schedule, self._amount)
+        self.amounts = schedule.cached(OpAmounts, choices)
         self.flops = PerKind(schedule, lambda op, coordinates: _product_flops(op, schedule, coordinates))
-
-    def _amount(self, op: Op, coordinates: Coordinates) -> OpAmount | None:
-        return op_amount(op, self._schedule, coordinates, self._choices) if isinstance(op, Communication) else None
 
 
 @dataclass(frozen=True, slots=True)

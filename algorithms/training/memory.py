@@ -13,8 +13,8 @@ buffers           the rest: activation gradients, temporaries of one layer, redu
 
 from typing import Literal, get_args
 
-from quadrille.algorithms.analysis.rank_symmetry import equivalent_ranks
-from quadrille.algorithms.analysis.storage import Storage, storage, storages
+from quadrille.algorithms.analysis.storage import Storage, storage
+from quadrille.algorithms.analysis.volumes import storages_of_classes
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.ops import AllGather, reads, writes
 from quadrille.algorithms.schedule.parts import Coordinates
@@ -66,8 +66,7 @@ def _by_kind(rank_storage: Storage, schedule: Schedule) -> dict[Kind, int]:
 
 def largest_memory(schedule: Schedule, choices: Choices) -> dict[Kind, int]:
     """Bytes by kind of the rank that needs most, among representatives of all classes."""
-    rank_storage = storages(schedule, [buffers.coordinates for buffers in equivalent_ranks(schedule, choices)], choices)
-    return _by_kind(max(rank_storage, key=lambda buffers: buffers.bytes), schedule)
+    return _by_kind(max(storages_of_classes(schedule, choices), key=lambda each: each.bytes), schedule)
 
 
 def _names(schedule: Schedule, mixed: bool) -> dict[str, Kind]:

@@ -21,7 +21,7 @@ from msgspec import Meta
 from quadrille.algorithms.formats.record import OpRecord, PathPart, PathSegment, Record
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER
-from quadrille.algorithms.units import format_seconds
+from quadrille.algorithms.units import format_percent, format_seconds
 from quadrille.experiments.compare.attribution import COMPUTE_KINDS, cause_shares, charged_seconds, charged_waiting
 from quadrille.experiments.network.late_flows import LateFlow
 from quadrille.experiments.records.path_segments import path_seconds_by_cause
@@ -158,14 +158,14 @@ def summary_sentences(
         largest, most = max(parts.items(), key=lambda part: part[1])
         share = most / seconds
         amount = "most of the time is" if share > 0.5 else "the largest part of the time is"
-        where = _largest_op_text(largest, path)
-        yield f"{amount} {largest}: {format_seconds(most)} of {format_seconds(seconds)} ({100 * share:.0f} %){where}"
+        share_text, where = format_percent(share, digits=0), _largest_op_text(largest, path)
+        yield f"{amount} {largest}: {format_seconds(most)} of {format_seconds(seconds)} ({share_text}){where}"
     first = next((link for link in links if is_link(link.link)), None)
     if first is not None:
         others = f" (and {first.alike - 1} more like it)" if first.alike > 1 else ""
         verdict = "it limits the run" if first.utilisation >= FULL else "no link is full"
         busy_text = format_seconds(first.utilisation * seconds)
-        yield f"{first.link}{others} is used to {100 * first.utilisation:.0f} %: {verdict}"
+        yield f"{first.link}{others} is used to {format_percent(first.utilisation, digits=0)}: {verdict}"
         yield f"at full bandwidth its bytes take {busy_text} of {format_seconds(seconds)}"
 
 
@@ -176,8 +176,8 @@ def limiting_link_sentences(flows: Iterable[LateFlow]) -> Iterable[str]:
         if not flow.held_by or flow_seconds <= 0:
             continue
         by, lost = flow.held_by[0], flow.seconds_by_part.get("contention", 0.0)
-        share = f"{100 * lost / flow_seconds:.0f} % of its {format_seconds(flow_seconds)}"
-        link = f"{by.link}, which was used to {100 * by.utilisation:.0f} %"
+        share = f"{format_percent(lost / flow_seconds, digits=0)} of its {format_seconds(flow_seconds)}"
+        link = f"{by.link}, which was used to {format_percent(by.utilisation, digits=0)}"
         yield f"row {flow.row}, {flow.source} > {flow.destination}, ends last: sharing takes {share}, mostly on {link}"
 
 

@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 from quadrille.topologies.network import Floats, Network
 
 MOST_BOTTLENECKS = 8
+DIGITS = 30
+"""Binary digits in which the loads of two links must agree to count as equal."""
 
 
 class LinkUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +65,7 @@ def bottlenecks(net: Network, link_bytes: Floats, busy_seconds: Floats, seconds:
 
 
 def _rounded(values: Floats) -> NDArray[np.float64]:
-    """The values, rounded to nine digits, so that rounding errors do not separate equal links."""
-    scale = 10.0 ** (np.floor(np.log10(values)) - 8)
-    rounded: NDArray[np.float64] = np.round(values / scale) * scale
+    """The values, rounded to 30 binary digits, so that rounding errors do not separate equal links."""
+    mantissas, exponents = np.frexp(values)
+    rounded: NDArray[np.float64] = np.ldexp(np.round(np.ldexp(mantissas, DIGITS)), exponents - DIGITS)
     return rounded

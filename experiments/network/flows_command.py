@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.provenance import Provenance, provenance
-from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.algorithms.units import format_bytes, format_percent, format_seconds
 from quadrille.experiments.network.late_flows import (
     MOST_LATE_FLOWS,
     LateFlow,
@@ -234,7 +234,7 @@ def _print(answer: FlowsAnswer, rows: TrafficRows) -> None:
     ]
     busy = sorted(answer.links, key=lambda load: -load.utilisation)[:MOST_LATE_FLOWS]
     link_rows = [
-        (load.link, format_bytes(load.bytes), format_seconds(load.busy_s), f"{100 * load.utilisation:.1f} %")
+        (load.link, format_bytes(load.bytes), format_seconds(load.busy_s), format_percent(load.utilisation))
         for load in busy
     ]
     print(
@@ -252,4 +252,6 @@ def _print(answer: FlowsAnswer, rows: TrafficRows) -> None:
 
 def _limiting_link_text(flow: LateFlow) -> str:
     """The link of a flow's route with the highest utilisation while the flow ran."""
-    return f"{flow.held_by[0].link} ({100 * flow.held_by[0].utilisation:.0f} %)" if flow.held_by else ""
+    if not flow.held_by:
+        return ""
+    return f"{flow.held_by[0].link} ({format_percent(flow.held_by[0].utilisation, digits=0)})"

@@ -5,7 +5,7 @@ On a terminal long names are wrapped between words; no word or number is cut. El
 
 import sys
 from collections.abc import Iterable, Sequence
-from math import floor, isfinite, log10
+from math import floor, log10
 
 from rich import box
 from rich.cells import cell_len
@@ -14,7 +14,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from quadrille.algorithms.units import NOISE_SECONDS
+from quadrille.algorithms.units import LEAST_SCIENTIFIC, NOISE_SECONDS, format_percent
 
 Row = Sequence[str]
 UNKNOWN = "-"
@@ -70,18 +70,16 @@ def percent(fraction: float | None, *, signed: bool = True) -> str:
     >>> percent(0.0416), percent(-0.5), percent(0.03, signed=False), percent(None)
     ('+4.2 %', '-50.0 %', '3.0 %', '-')
     """
-    if fraction is None:
-        return UNKNOWN
-    return f"{100 * fraction:{'+' if signed else ''}.1f} %"
+    return UNKNOWN if fraction is None else format_percent(fraction, signed=signed)
 
 
 def milliseconds(seconds: float | None) -> str:
     """Seconds as milliseconds with four significant digits, so that the times of a column have one unit.
 
-    As in `format_seconds`, less than half a nanosecond is 0.  Seconds are the unit where milliseconds overflow.
+    As in `format_seconds`, less than half a nanosecond is 0.  Absurdly long times are in seconds.
 
-    >>> milliseconds(1e306)
-    '1e+306 s'
+    >>> milliseconds(1e306), milliseconds(86400)
+    ('1e+306 s', '86400000 ms')
     >>> milliseconds(0.0123456), milliseconds(2.5), milliseconds(1.5e-6), milliseconds(2.8e-14), milliseconds(None)
     ('12.35 ms', '2500 ms', '0.001500 ms', '0 ms', '-')
     """
@@ -90,7 +88,7 @@ def milliseconds(seconds: float | None) -> str:
     if abs(seconds) < NOISE_SECONDS:
         return "0 ms"
     value = 1000 * seconds
-    if not isfinite(value):
+    if not abs(value) < LEAST_SCIENTIFIC:
         return f"{seconds:.4g} s"
     digits = 3 - floor(log10(abs(float(f"{value:.4g}"))))
     return f"{value:.{max(0, digits)}f} ms"

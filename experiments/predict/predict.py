@@ -11,7 +11,7 @@ from quadrille.algorithms.formats.record import AskedGranularity, Record
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.schedule.grid import AXES
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.algorithms.units import format_bytes, format_percent, format_seconds
 from quadrille.experiments.output.destinations import Destinations, check_paths_differ
 from quadrille.experiments.output.progress import StepCount, progress_line, rough_seconds
 from quadrille.experiments.predict.prepared_experiment import PreparedExperiment, even_shards_bound, prepare
@@ -340,7 +340,7 @@ def _remarks(prepared: PreparedExperiment, peak_bytes: int) -> list[str]:
         lines.append(nearly_full)
     if prepared.pace > 1.0:
         lines.append(
-            f"all ranks compute at the expected pace of the slowest GPU, {100 * (prepared.pace - 1):.1f} % slower"
+            f"all ranks compute at the expected pace of the slowest GPU, {format_percent(prepared.pace - 1)} slower"
         )
     if dtype not in machine.device.peak_flops_per_second:
         accepted = ", ".join(machine.device.peak_flops_per_second)

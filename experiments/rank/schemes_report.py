@@ -13,7 +13,7 @@ from quadrille.algorithms.schedule.grid import AXES
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.recompute import Recompute
-from quadrille.algorithms.units import format_seconds
+from quadrille.algorithms.units import format_percent, format_seconds
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.configuration_evaluator import Configuration
 from quadrille.experiments.rank.configuration_search import RankedConfigurations
@@ -231,7 +231,8 @@ def _comparison_lines(answer: SchemesAnswer, again: Callable[[SimulatedConfigura
     gain = 1 - answer.simulated[0].seconds / answer.without_search.seconds
     seconds = format_seconds(answer.without_search.seconds)
     return [
-        f"without --search {seconds}, which the search shortens by {100 * gain:.1f} %: {again(answer.without_search)}"
+        f"without --search {seconds}, which the search shortens by {format_percent(gain)}: "
+        f"{again(answer.without_search)}"
     ]
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from quadrille.algorithms.analysis.storage import storages
+from quadrille.algorithms.analysis.volumes import storages_of_stages
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.formats.record import device_bytes
 from quadrille.algorithms.schedule.grid import AXES, Axis
@@ -200,13 +200,8 @@ def _orders_of_passes(
 
 
 def schedule_peak_bytes(schedule: Schedule, choices: Choices) -> int:
-    """The largest memory of a rank [B]; only the first and the last pipeline stage are computed.
-
-    The stages between them hold no embedding and keep fewer microbatches than the first stage.
-    """
-    last = schedule.grid.rank_at({"pipeline": schedule.grid.pipeline - 1})
-    stage_coordinates = [schedule.coordinates(rank) for rank in sorted({0, last})]
-    return max(storage.bytes for storage in storages(schedule, stage_coordinates, choices))
+    """The largest memory of a rank, on any pipeline stage [B]."""
+    return max(storage.bytes for storage in storages_of_stages(schedule, choices))
 
 
 def experiment_peak_bytes(experiment: TrainingExperiment) -> int:

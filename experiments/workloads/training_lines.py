@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from quadrille.algorithms.formats.record import HOST_MEMORY_KIND, PathPart, PathSegment, Record, device_bytes
 from quadrille.algorithms.formats.workload import GptSizes, Workload
-from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.algorithms.units import LEAST_SCIENTIFIC, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from quadrille.algorithms.training.architecture import Architecture
@@ -226,12 +226,12 @@ def _throughput(record: Record) -> str:
 
 
 def _thousands(number: float) -> str:
-    """A number with four digits, in full.
+    """A number with four digits, in full unless it is absurdly large.
 
-    >>> _thousands(298612.3), _thousands(1.23456)
-    ('298,600', '1.235')
+    >>> _thousands(298612.3), _thousands(1.23456), _thousands(1e300)
+    ('298,600', '1.235', '1e+300')
     """
-    return f"{float(f'{number:.4g}'):,.0f}" if number >= 1000 else f"{number:.4g}"
+    return f"{float(f'{number:.4g}'):,.0f}" if 1000 <= number < LEAST_SCIENTIFIC else f"{number:.4g}"
 
 
 def _utilisation(record: Record) -> Iterator[str]:

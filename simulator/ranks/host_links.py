@@ -10,7 +10,7 @@ hosts without GPUs, a host copy is a copy in memory, and both are on the compute
 import numpy as np
 
 from quadrille.algorithms.analysis.op_plans import LocalSizes
-from quadrille.algorithms.analysis.storage import storages
+from quadrille.algorithms.analysis.volumes import storages_of_stages
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import HOST, Compute, HostCopy, lane
@@ -43,10 +43,7 @@ def check_host_link(schedule: Schedule, placement: RankPlacement, choices: Choic
 
 def host_memory_shortage(schedule: Schedule, placement: RankPlacement, link: HostLink, choices: Choices) -> str:
     """The bytes that the ranks of a host keep in its memory, if the memory has fewer bytes; else empty."""
-    ends = (0, schedule.grid.rank_at({"pipeline": schedule.grid.pipeline - 1}))
-    of_rank = max(
-        each.host_bytes for each in storages(schedule, [schedule.coordinates(rank) for rank in ends], choices)
-    )
+    of_rank = max(storage.host_bytes for storage in storages_of_stages(schedule, choices))
     ranks = ranks_of_host(link, placement)
     if ranks * of_rank <= link.memory_bytes:
         return ""

@@ -65,6 +65,15 @@ def test_times_at_the_edge_of_a_unit_move_to_the_next(seconds, text):
     assert units.format_seconds(seconds) == text
 
 
+@pytest.mark.parametrize("number", [1e12, 1e25, 1e306])
+@pytest.mark.parametrize("formatted", [units.format_seconds, units.format_bytes, units.format_bytes_per_second])
+def test_an_absurd_quantity_is_printed_with_an_exponent(formatted, number):
+    for value in (number, -number):
+        assert len(formatted(value)) < 16
+        assert float(formatted(value).split()[0]) * value > 0
+    assert units.format_percent(number) == f"{100 * number:.3g} %"
+
+
 @given(st.integers(1, 2**60))
 def test_a_printed_size_keeps_three_digits(size):
     number, unit = units.format_bytes(size).split()

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quadrille.algorithms.analysis import traffic
 from quadrille.algorithms.analysis.rank_symmetry import equivalent_ranks
 from quadrille.algorithms.analysis.volumes import bytes_sent, flops, volumes
 from quadrille.algorithms.collectives.collective_choices import parse_choices
@@ -67,3 +68,12 @@ def test_the_bytes_of_the_design_page_s_record():
     assert numbers.flops_per_rank_max == 17179869184
     assert numbers.by_op["gather B"].sent_per_rank_max == 8388608
     assert numbers.by_op["gather B"].sent_total == 67108864
+
+
+def test_steps_of_a_long_ring_are_visited_once_for_each_op_and_kind_of_rank(monkeypatch):
+    schedule, visited = matmul_schedule(Matmul(60, 40, 80), "4d", Grid(z=100)), []
+    counted = traffic.op_amount
+    monkeypatch.setattr(traffic, "op_amount", lambda op, *rest: visited.append(op.name) or counted(op, *rest))
+    volumes(schedule, parse_choices("own:ring"))
+    kinds = len(equivalent_ranks(schedule, parse_choices("own:ring")))
+    assert visited and max(map(visited.count, visited)) <= kinds
