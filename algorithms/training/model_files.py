@@ -318,6 +318,7 @@ def _trait(text: str, name: str, value: str) -> object:
             try:
                 return float(value)
             except ValueError:
-                raise InputError(f"model {text!r}: {name}={value}: a number above 1 is needed") from None
+                range_text = " above 1" if name == "rotary_base" else ""
+                raise InputError(f"model {text!r}: {name}={value}: a number{range_text} is needed") from None
         case _:
             return value

@@ -52,7 +52,7 @@ class ModelShape:
             if getattr(self, field) < 1:
                 raise InputError(f"model {self.name}: {field} {getattr(self, field)}: a whole number from 1 is needed")
         check_sizes(self, f"model {self.name}: ")
-        if self.hidden % self.heads:
+        if self.hidden % self.heads and not self.architecture.head_columns:
             raise InputError(f"model {self.name}: heads {self.heads}: must divide hidden = {self.hidden}")
         if refusal := self.architecture.refusal(self.hidden, self.heads):
             raise InputError(f"model {self.name}: {refusal}")
@@ -67,6 +67,16 @@ class ModelShape:
         return self.architecture.key_value_heads(self.heads)
 
     @property
+    def head(self) -> int:
+        """Columns of a head."""
+        return self.architecture.head(self.hidden, self.heads)
+
+    @property
+    def attended(self) -> int:
+        """Columns of the output of attention, before the product that projects it."""
+        return self.heads * self.head
+
+    @property
     def up(self) -> int:
         """Columns of the first MLP product; gate and up together if it is gated."""
         return self.architecture.up_columns * self.mlp
@@ -74,17 +84,27 @@ class ModelShape:
     @property
     def qkv(self) -> int:
         """Columns of queries, keys and values together."""
-        return self.hidden // self.heads * (self.heads + 2 * self.key_value_heads)
+        return self.head * (self.heads + 2 * self.key_value_heads)
 
     @property
     def products(self) -> int:
         """Weight elements of a layer's products."""
-        return self.hidden * (self.qkv + self.hidden + self.up + self.mlp)
+        return self.hidden * (self.qkv + self.attended + self.up + self.mlp)
 
     @property
     def layer_parameters(self) -> int:
-        biases = self.qkv + 2 * self.hidden + self.up if self.architecture.biases else 0
-        return self.products + biases + 2 * self._normalisation
+        architecture = self.architecture
+        biases = self.qkv + 2 * self.hidden + self.up if architecture.biases else 0
+        if architecture.qkv_biases:
+            biases = self.qkv
+        norms = (4 if architecture.norm_place == "both" else 2) * self._normalisation
+        return self.products + biases + norms + self._query_key_norm
+
+    @property
+    def _query_key_norm(self) -> int:
+        """Parameters of the normalisation of queries and keys of a layer."""
+        heads = {"none": 0, "head": 2, "row": self.heads + self.key_value_heads}
+        return heads[self.architecture.qk_norm] * self.head
 
     @property
     def table(self) -> int:
