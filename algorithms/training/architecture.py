@@ -193,6 +193,15 @@ class Architecture:
         """Whether some layer has a window shorter than a sequence."""
         return 0 < self.window < sequence
 
+    def layer_period(self, sequence: int) -> int:
+        """The period of the layers that differ in their attention; 1 if all layers are alike.
+
+        >>> Architecture(window=8, global_every=3).layer_period(64), Architecture(window=8).layer_period(64)
+        (3, 1)
+        """
+        differ = self.has_window(sequence) or self.local_rotary_base > 0
+        return self.global_every if differ and self.global_every else 1
+
     def is_global(self, layer: int) -> bool:
         """Whether a layer sees all tokens.
 
