@@ -174,7 +174,17 @@ class Gpt:
 
 
 def gpt_from_shape(shape: ModelShape, batch: int, **options: Any) -> Gpt:
-    """Training steps of a model of that shape; `options` are fields of `Gpt`."""
+    """Training steps of a model of that shape; `options` are fields of `Gpt`.
+
+    Raises
+    ------
+    InputError : a shape with experts, or a size or option that `Gpt` refuses
+    """
+    if shape.experts is not None:
+        raise InputError(
+            f"model {shape.name}: no schedule has experts yet, and this model has {shape.experts.count} in a layer; "
+            "a model without experts is accepted"
+        )
     sizes = (shape.layers, shape.hidden, shape.heads, shape.sequence, shape.vocabulary, batch)
     inner = 0 if shape.mlp == MLP_FACTOR * shape.hidden else shape.mlp
     return Gpt(*sizes, inner=inner, architecture=shape.architecture, **options)

@@ -20,7 +20,7 @@ from typing import Any
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.input_files import parse_json, read_text
 from quadrille.algorithms.training.architecture import LLAMA, PLAIN, ROTARY_BASE, Architecture
-from quadrille.algorithms.training.model_shapes import ModelShape
+from quadrille.algorithms.training.model_shapes import Experts, ModelShape
 
 Config = Mapping[str, Any]
 MOST_BYTES = 2**24
@@ -155,6 +155,7 @@ class _Family:
     approximations : function that yields what a schedule cannot do
     head_columns : columns of a head where the file does not say; 0 for hidden / heads
     embedding_norm : whether a normalisation follows the embedding
+    experts : function that returns the experts, from the number of layers
     """
 
     architecture: Architecture
@@ -163,6 +164,7 @@ class _Family:
     approximations: Callable[[_Reader], Differences] = lambda _reader: iter(())
     head_columns: int = 0
     embedding_norm: bool = False
+    experts: Callable[[_Reader, int], Experts | None] = lambda _reader, _layers: None
 
 
 def _window(reader: _Reader, layers: int, period: int, default: int = 0) -> Traits:
@@ -296,6 +298,37 @@ def _bloom_differences(_reader: _Reader) -> Differences:
     yield "model_type = bloom: no normalisation follows the embedding"
 
 
+def _mixtral_experts(reader: _Reader, _layers: int) -> Experts:
+    """The experts of Mixtral: the dense MLP's width, in all layers."""
+    inner = reader.count(("intermediate_size",))
+    return _experts(reader, ("num_local_experts", "num_experts_per_tok"), inner)
+
+
+def _qwen_experts(reader: _Reader, layers: int) -> Experts:
+    """The experts of Qwen 2 and 3, in every n-th layer that is not listed as dense; Qwen 2 has a shared expert."""
+    dense = reader.config.get("mlp_only_layers") or []
+    if not isinstance(dense, list) or not all(isinstance(layer, int) and 0 <= layer < layers for layer in dense):
+        raise reader.error(
+            f"mlp_only_layers = {dense!r:.60}: a list of numbers of layers from 0 to {layers - 1} is needed"
+        )
+    step = reader.optional("decoder_sparse_step", 1)
+    between = (layer for layer in range(layers) if (layer + 1) % step)
+    if not (inner := reader.count(("moe_intermediate_size",))):
+        raise reader.error("moe_intermediate_size is missing")
+    experts = _experts(reader, ("num_experts", "num_experts_per_tok"), inner)
+    shared = reader.count(("shared_expert_intermediate_size",))
+    return replace(experts, shared=shared, shared_gate=shared > 0, dense_layers=frozenset((*dense, *between)))
+
+
+def _experts(reader: _Reader, keys: tuple[str, str], inner: int) -> Experts:
+    count, chosen = (reader.count((key,)) for key in keys)
+    if missing := [key for key, number in zip(keys, (count, chosen), strict=True) if not number]:
+        raise reader.error(f"{', '.join(missing)} {'are' if missing[1:] else 'is'} missing")
+    if chosen > count:
+        raise reader.error(f"{keys[1]} = {chosen}: a whole number from 1 to {keys[0]} = {count} is accepted")
+    return Experts(count, chosen, inner)
+
+
 _GEMMA = replace(LLAMA, shared_table=True, gate="gelu", norm_place="both", scaled_embedding=True)
 _OLMO = replace(LLAMA, norm_place="after", qk_norm="row")
 _NEOX = Architecture(positions="rotary", shared_table=False)
@@ -357,20 +390,36 @@ FAMILIES: dict[str, _Family] = {
         traits=lambda reader, layers: {**_window(reader, layers, 4, 4096), **_llama_biases(reader)},
         approximations=_llama_differences,
     ),
+    "mixtral": _Family(
+        LLAMA,
+        traits=lambda reader, layers: _window(reader, layers, 0),
+        approximations=_llama_differences,
+        experts=_mixtral_experts,
+    ),
+    "qwen2_moe": _Family(
+        replace(LLAMA, qkv_biases=True),
+        traits=_qwen_window,
+        approximations=_llama_differences,
+        experts=_qwen_experts,
+    ),
+    "qwen3_moe": _Family(
+        replace(LLAMA, qk_norm="head"),
+        traits=lambda reader, layers: {**_qwen_window(reader, layers), **_llama_biases(reader)},
+        approximations=_llama_differences,
+        head_columns=128,
+        experts=_qwen_experts,
+    ),
 }
-"""The dense model types whose files are read."""
+"""The model types whose files are read; no schedule has experts, so those of the last ones are only counted."""
 WITHIN = {"gemma3": "gemma3_text"}
 """Model types of images and text, and the type of their language model, which is the object `text_config`."""
 REFUSED: dict[str, str] = {
-    "mixtral": "num_local_experts",
-    "qwen2_moe": "num_experts",
-    "qwen3_moe": "num_experts",
-    "qwen3_next": "num_experts",
-    "deepseek_v2": "n_routed_experts",
-    "deepseek_v3": "n_routed_experts",
-    "gpt_oss": "num_local_experts",
+    "qwen3_next": "full_attention_interval: linear attention in most layers",
+    "deepseek_v2": "kv_lora_rank: attention with latent keys and values",
+    "deepseek_v3": "kv_lora_rank: attention with latent keys and values",
+    "gpt_oss": "num_local_experts: experts with biases, and attention with sinks",
 }
-"""Model types with experts, and the key that says how many."""
+"""Model types that no shape describes, and the key and the trait that are the cause."""
 
 
 def from_config(path: str | Path, sequence: int | None = None) -> ModelShape:
@@ -407,6 +456,7 @@ def from_config(path: str | Path, sequence: int | None = None) -> ModelShape:
             *remarks,
         ),
         approximations=tuple(family.approximations(reader)),
+        experts=family.experts(reader, sizes["layers"]),
     )
 
 
@@ -420,10 +470,9 @@ def _opened(path: str | Path) -> tuple[str, _Reader, tuple[str, ...]]:
         raise InputError(f"model {path}: {error}") from None
     kind = config.get("model_type") if isinstance(config, dict) else None
     if isinstance(kind, str) and kind in REFUSED:
-        key = REFUSED[kind]
         raise InputError(
-            f"model {path}: {key} = {config.get(key)!r:.20}: no schedule has experts yet; model types without experts "
-            f"are accepted: {', '.join((*FAMILIES, *WITHIN))}"
+            f"model {path}: model_type {kind}: {REFUSED[kind]} is not known; accepted are "
+            f"{', '.join((*FAMILIES, *WITHIN))}"
         )
     if not isinstance(kind, str) or kind not in (*FAMILIES, *WITHIN):
         raise InputError(f"model {path}: model_type {kind!r:.60}: accepted are {', '.join((*FAMILIES, *WITHIN))}")

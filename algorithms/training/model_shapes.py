@@ -24,6 +24,41 @@ from quadrille.algorithms.training.architecture import LLAMA, PLAIN, Architectur
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """The mixture of experts of a model: a router sends each token to a few of many gated MLPs.
+
+    Parameters
+    ----------
+    count : number of experts of a layer
+    chosen : experts that process a token
+    inner : width of an expert
+    shared : width of the MLP that processes every token beside them; 0 for none
+    shared_gate : whether a product with one column weighs the shared MLP
+    dense_layers : numbers of the layers with a dense MLP instead
+
+    Raises
+    ------
+    InputError : more chosen experts than experts
+    """
+
+    count: int
+    chosen: int
+    inner: int
+    shared: int = 0
+    shared_gate: bool = False
+    dense_layers: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.chosen <= self.count:
+            raise InputError(f"{self.chosen} experts for each token: a whole number from 1 to {self.count} is accepted")
+
+    def parameters(self, hidden: int, experts: int) -> int:
+        """Parameters of the router, the shared MLP and a number of experts of one layer."""
+        gate = hidden if self.shared_gate else 0
+        return hidden * self.count + gate + 3 * hidden * (experts * self.inner + self.shared)
+
+
+@dataclass(frozen=True, slots=True)
 class ModelShape:
     """Size of a transformer.
 
@@ -38,6 +73,7 @@ class ModelShape:
     embedding_norm : whether a normalisation follows the embedding (BLOOM)
     remarks : differences from the published model that change no operation, as texts for a report
     approximations : keys of a file that a schedule cannot follow, each with what the schedule does instead
+    experts : mixture of experts; None for a dense model
 
     >>> ModelShape("gpt2", 12, 768, 12, 1024, 50257).parameters
     124439808
@@ -54,6 +90,7 @@ class ModelShape:
     embedding_norm: bool = False
     remarks: tuple[str, ...] = ()
     approximations: tuple[str, ...] = ()
+    experts: Experts | None = None
 
     def __post_init__(self) -> None:
         for field in ("layers", "hidden", "heads", "sequence", "vocabulary"):
@@ -122,9 +159,23 @@ class ModelShape:
     @property
     def parameters(self) -> int:
         """Number of parameters: 12 L h² (1 + 13/(12 h) + (V + s)/(12 L h)) + 2 h for the plain GPT."""
+        return self._parameters(self.experts.count if self.experts else 0)
+
+    @property
+    def active_parameters(self) -> int:
+        """Number of parameters that a token uses: all of a dense model, those of the chosen experts of others."""
+        return self._parameters(self.experts.chosen if self.experts else 0)
+
+    def _parameters(self, experts: int) -> int:
+        """Number of parameters with a number of experts in each layer with experts."""
         tables = self.table * (1 if self.architecture.shared_table else 2)
         ends = tables + (self.sequence * self.hidden if self.architecture.positions == "learned" else 0)
-        return self.layers * self.layer_parameters + ends + self._normalisation * (2 if self.embedding_norm else 1)
+        layers = self.layers * self.layer_parameters
+        if self.experts:
+            dense_mlp = self.hidden * (self.up + self.mlp)
+            with_experts = self.layers - len(self.experts.dense_layers)
+            layers += with_experts * (self.experts.parameters(self.hidden, experts) - dense_mlp)
+        return layers + ends + self._normalisation * (2 if self.embedding_norm else 1)
 
     @property
     def _normalisation(self) -> int:

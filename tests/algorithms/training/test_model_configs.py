@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.training.gpt import gpt_from_shape
 from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.training.model_shapes import GEMMA2, GEMMA3, OLMO2, QWEN2, QWEN3, SHAPES
 
@@ -130,6 +131,76 @@ def test_gemma3_has_the_published_weights_without_the_encoder_of_images():
     assert encoders.pop() == pytest.approx(417e6, rel=1e-3)  # Gemma 3 Technical Report, table 1
 
 
+# Experts: counted, and refused by schedules.
+
+
+MIXTRAL = {
+    "model_type": "mixtral",
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 32768,
+    "vocab_size": 32000,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+}
+QWEN3_30B = {
+    "model_type": "qwen3_moe",
+    "num_hidden_layers": 48,
+    "hidden_size": 2048,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "intermediate_size": 6144,
+    "moe_intermediate_size": 768,
+    "max_position_embeddings": 40960,
+    "vocab_size": 151936,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+}
+QWEN3_235B = QWEN3_30B | {
+    "num_hidden_layers": 94,
+    "hidden_size": 4096,
+    "num_attention_heads": 64,
+    "moe_intermediate_size": 1536,
+}
+QWEN15 = {
+    "model_type": "qwen2_moe",
+    "num_hidden_layers": 24,
+    "hidden_size": 2048,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "intermediate_size": 5632,
+    "moe_intermediate_size": 1408,
+    "shared_expert_intermediate_size": 5632,
+    "max_position_embeddings": 8192,
+    "vocab_size": 151936,
+    "num_experts": 60,
+    "num_experts_per_tok": 4,
+}
+
+
+@pytest.mark.parametrize(
+    ("keys", "parameters", "active"),
+    [
+        (MIXTRAL, 46_702_792_704, 12.9e9),
+        (QWEN3_30B, 30_532_122_624, 3.35e9),
+        (QWEN3_235B, 235_093_634_560, 22.2e9),
+        (QWEN15, 14_315_784_192, 2.7e9),
+    ],
+    ids=["mixtral-8x7b", "qwen3-30b-a3b", "qwen3-235b-a22b", "qwen1.5-moe-a2.7b"],
+)
+def test_experts_are_counted_as_published_and_refused_by_schedules(tmp_path, keys, parameters, active):
+    """Totals: safetensors of huggingface.co; active ones: the names, and "Mixtral of Experts", arXiv 2401.04088."""
+    shape = shape_of(tmp_path, **keys)
+    assert shape.parameters == parameters
+    assert shape.active_parameters == pytest.approx(active, rel=0.01)
+    with pytest.raises(InputError, match="no schedule has experts yet, and this model has"):
+        gpt_from_shape(shape, 4)
+
+
 # What is refused.
 
 
@@ -166,8 +237,18 @@ def test_gemma3_has_the_published_weights_without_the_encoder_of_images():
         ({"model_type": "phi3", "partial_rotary_factor": 0.2}, "is 3: an even number from 2 is needed"),
         ({"model_type": "gemma2", "attn_logit_softcapping": -1}, "attn_logit_softcapping = -1: a number above 0"),
         ({"model_type": "gemma3"}, "text_config is missing"),
-        ({"model_type": "mixtral", "num_local_experts": 8}, "num_local_experts = 8: no schedule has experts yet"),
-        ({"model_type": "deepseek_v3", "n_routed_experts": 256}, "n_routed_experts = 256: no schedule has experts yet"),
+        ({"model_type": "mixtral", "num_local_experts": 8}, "num_experts_per_tok is missing"),
+        (
+            {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 9},
+            "num_experts_per_tok = 9: a whole number from 1 to num_local_experts = 8",
+        ),
+        ({"model_type": "qwen3_moe", "num_experts": 8}, "moe_intermediate_size is missing"),
+        (
+            {"model_type": "qwen3_moe", "moe_intermediate_size": 8, "mlp_only_layers": [6]},
+            "mlp_only_layers = [6]: a list of numbers of layers from 0 to 5",
+        ),
+        ({"model_type": "deepseek_v3", "n_routed_experts": 256}, "kv_lora_rank: attention with latent keys"),
+        ({"model_type": "gpt_oss"}, "num_local_experts: experts with biases"),
     ],
     ids=str,
 )
