@@ -196,7 +196,7 @@ class ProductSizes:
 
 
 def block_products(
-    hidden: int, form: Form = "exact", *, qkv: int = 0, up: int = 0, down: int = 0
+    hidden: int, form: Form = "exact", *, qkv: int = 0, attended: int = 0, up: int = 0, down: int = 0
 ) -> tuple[ProductSizes, ...]:
     """Returns the products of a GPT block: QKV H -> 3H, attention output H -> H, MLP up H -> 4H, MLP down 4H -> H.
 
@@ -206,12 +206,13 @@ def block_products(
     Parameters
     ----------
     qkv, up : columns of QKV and of the first MLP product, if they are not 3H and 4H
+    attended : rows of the attention output product, if they are not H
     down : rows of the second MLP product, if they are not 4H; half the columns of the first one in a gated MLP
     """
     inner = down or 4 * hidden
     return (
         ProductSizes(hidden, qkv or 3 * hidden),
-        ProductSizes(hidden, hidden, transposed=True),
+        ProductSizes(attended or hidden, hidden, transposed=True),
         ProductSizes(hidden, up or 4 * hidden),
         ProductSizes(*((inner, hidden) if form == "exact" else (hidden, inner)), transposed=True),
     )

@@ -9,7 +9,13 @@ from quadrille.algorithms.analysis.storage import Storage, storages
 from quadrille.algorithms.analysis.traffic import OpAmounts
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.collectives.lowered_collective import CollectiveAlgorithm
-from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS, SIGNATURES, Function, attention_flops
+from quadrille.algorithms.schedule.kernel_signatures import (
+    ATTENTION_PRODUCTS,
+    SIGNATURES,
+    Function,
+    attention_flops,
+    seen_pairs,
+)
 from quadrille.algorithms.schedule.ops import Gemm, Kernel, Op, reads, writes
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
@@ -28,6 +34,8 @@ class AttentionProducts:
     function : attention kernel: forward or backward, with stored attention weights or without
     rotated_bytes : bytes of queries and keys that rotary positions rotate first, or 0
     drops : whether attention weights are dropped (dropout)
+    window : tokens that a token sees; 0 for all before it
+    capped : whether scores have a soft cap
     """
 
     count: int
@@ -37,11 +45,14 @@ class AttentionProducts:
     function: Function
     rotated_bytes: int = 0
     drops: bool = False
+    window: int = 0
+    capped: bool = False
 
     @property
     def flops(self) -> int:
-        """Flop of the causal half of every product."""
-        return self.count * ATTENTION_PRODUCTS[self.function] * self.sequence**2 * self.head
+        """Flop of the causal half of every product, in a window if there is one."""
+        pairs = seen_pairs(self.sequence, self.window)
+        return self.count * ATTENTION_PRODUCTS[self.function] * pairs * self.head
 
     @property
     def backward(self) -> bool:
@@ -69,8 +80,18 @@ def attention_products(op: Kernel, schedule: Schedule, coordinates: Coordinates)
     group = heads_per_group(op)
     groups, item_bytes = columns // ((group + 2) * head), schedule.item_bytes(op.sources[0])
     count = rows // sequence * (groups * group)
-    rotated = rows * groups * (group + 1) * head * item_bytes if "rotary_base" in numbers else 0
-    return AttentionProducts(count, sequence, head, item_bytes, op.function, rotated, "dropout" in numbers)
+    rotated_columns = int(numbers.get("rotated", head)) if "rotary_base" in numbers else 0
+    return AttentionProducts(
+        count,
+        sequence,
+        head,
+        item_bytes,
+        op.function,
+        rows * groups * (group + 1) * rotated_columns * item_bytes,
+        drops="dropout" in numbers,
+        window=int(numbers.get("window", 0)),
+        capped="score_cap" in numbers,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +290,8 @@ def kernel_work(op: Kernel, schedule: Schedule, coordinates: Coordinates) -> Wor
     first = schedule.tensors[(*op.sources, *op.updates)[0]].block(coordinates)
     if op.function in ATTENTION_PRODUCTS:
         rows, columns = first.rectangle_shape
-        sequence, group = int(dict(op.scalars)["sequence"]), heads_per_group(op)
-        product_flops = attention_flops(op.function, rows, columns // (group + 2) * group, sequence)
+        numbers, group = dict(op.scalars), heads_per_group(op)
+        sequence, window = int(numbers["sequence"]), int(numbers.get("window", 0))
+        product_flops = attention_flops(op.function, rows, columns // (group + 2) * group, sequence, window)
         return Work(0, product_flops, touched, attention_products(op, schedule, coordinates))
     return Work(SIGNATURES[op.function].flops * first.elements, 0, touched)

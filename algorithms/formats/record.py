@@ -90,6 +90,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     clip : largest norm of all gradients together; 0 for none
     keep_first : layers of a stage that keep their gathered weights
     gemm_layouts : layout of products: as written, or the fastest of a machine's rows
+    approximate : keys of a `config.json` that the schedule does not follow, each with what it does instead
     """
 
     overlap: tuple[Literal["oar", "ors", "oag"], ...] = ()
@@ -119,6 +120,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     clip: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
     keep_first: Count | UnsetType = UNSET
     gemm_layouts: str | UnsetType = UNSET
+    approximate: tuple[str, ...] | UnsetType = UNSET
 
 
 class MachineName(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -56,6 +56,19 @@ class GptSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     positions : learned, rotary or no positions
     rotary_base : base of the rotary frequencies
     shared_table : whether input and output share one embedding table
+    head_columns : columns of a head; 0 for hidden / heads
+    qkv_biases : whether QKV has biases, although other linear layers have none
+    qk_norm : RMSNorm of queries and keys: none, of each head, or of a whole row
+    window : tokens that a token sees; 0 for all tokens before it
+    global_every : period of the layers that see all tokens; 0 if all layers have the window
+    local_rotary_base : base of the rotary frequencies in layers with a window; 0 for `rotary_base`
+    rotary_share : share of the columns of a head that are rotated
+    gate : function of the gate of a gated MLP
+    norm_place : norms before attention and the MLP, after them, or both
+    score_cap : soft cap of attention scores; 0 for none
+    score_columns : columns by whose root scores are divided; 0 for those of a head
+    logit_cap : soft cap of logits; 0 for none
+    scaled_embedding : whether the embedding is multiplied by √hidden
     """
 
     layers: Size
@@ -72,6 +85,19 @@ class GptSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     positions: Literal["learned", "rotary", "none"] = "learned"
     rotary_base: Annotated[float, Meta(gt=1)] = 10000.0
     shared_table: bool = True
+    head_columns: Count = 0
+    qkv_biases: bool = False
+    qk_norm: Literal["none", "head", "row"] = "none"
+    window: Count = 0
+    global_every: Count = 0
+    local_rotary_base: Annotated[float, Meta(ge=0)] = 0.0
+    rotary_share: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    gate: Literal["silu", "gelu"] = "silu"
+    norm_place: Literal["before", "after", "both"] = "before"
+    score_cap: Annotated[float, Meta(ge=0)] = 0.0
+    score_columns: Annotated[float, Meta(ge=0)] = 0.0
+    logit_cap: Annotated[float, Meta(ge=0)] = 0.0
+    scaled_embedding: bool = False
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -19,7 +19,8 @@ Only a linear function accepts partial sums.
 Source: Vaswani et al., "Attention Is All You Need", 2017; Ba, Kiros, Hinton, "Layer Normalization", 2016; Hendrycks,
 Gimpel, "Gaussian Error Linear Units", 2016 (the tanh form); Shazeer, "GLU Variants Improve Transformer", 2020 (SwiGLU);
 Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019; Ainslie et al., "GQA", 2023 (grouped queries); Kingma,
-Ba, "Adam", 2015, algorithm 1; Dao et al., "FlashAttention", 2022 (only the logarithms of the row sums are stored).
+Ba, "Adam", 2015, algorithm 1; Dao et al., "FlashAttention", 2022 (only the logarithms of the row sums are stored);
+Henry et al., "Query-Key Normalization for Transformers", 2020; Gemma Team, "Gemma 2", arXiv 2408.00118 (soft caps).
 """
 
 from dataclasses import dataclass
@@ -36,6 +37,18 @@ Function = Literal[
     "gelu_gradient",
     "swiglu",
     "swiglu_gradient",
+    "geglu",
+    "geglu_gradient",
+    "scale",
+    "soft_cap",
+    "soft_cap_gradient",
+    "head_norm",
+    "head_norm_gradient",
+    "qk_squares",
+    "qk_normalise",
+    "qk_sums",
+    "qk_gradient",
+    "qk_parameter_sums",
     "row_moments",
     "normalise",
     "normalise_sums",
@@ -107,6 +120,32 @@ SIGNATURES: dict[Function, KernelSignature] = {
     "gelu_gradient": KernelSignature(into=("=",), sources=("=", "="), flops=20),
     "swiglu": KernelSignature(into=("m n",), sources=("m 2n",), flops=6),
     "swiglu_gradient": KernelSignature(into=("m 2n",), sources=("m 2n", "m n"), flops=8),
+    "geglu": KernelSignature(into=("m n",), sources=("m 2n",), flops=7),
+    "geglu_gradient": KernelSignature(into=("m 2n",), sources=("m 2n", "m n"), flops=12),
+    "scale": KernelSignature(updates=("=",)),
+    "soft_cap": KernelSignature(updates=("=",), flops=8),
+    "soft_cap_gradient": KernelSignature(updates=("=",), sources=("=",), flops=4),
+    "head_norm": KernelSignature(into=("m (group+2)h",), sources=("m (group+2)h", "1 d", "1 d"), flops=4),
+    "head_norm_gradient": KernelSignature(
+        into=("m (group+2)h", "1 d", "1 d"),
+        sources=("m (group+2)h", "1 d", "1 d", "m (group+2)h"),
+        sums=(None, ("both", 0), ("both", 0)),
+        flops=10,
+    ),
+    "qk_squares": KernelSignature(into=("m 2",), sources=("m (group+2)h",), sums=(("columns", 0),), flops=2),
+    "qk_normalise": KernelSignature(into=("m (group+2)h",), sources=("m (group+2)h", "m 2", "1 (group+1)h"), flops=2),
+    "qk_sums": KernelSignature(
+        into=("m 2",),
+        sources=("m (group+2)h", "m 2", "1 (group+1)h", "m (group+2)h"),
+        sums=(("columns", 0),),
+        flops=4,
+    ),
+    "qk_gradient": KernelSignature(
+        into=("m (group+2)h",), sources=("m (group+2)h", "m 2", "m 2", "1 (group+1)h", "m (group+2)h"), flops=5
+    ),
+    "qk_parameter_sums": KernelSignature(
+        into=("1 (group+1)h",), sources=("m (group+2)h", "m 2", "m (group+2)h"), sums=(("rows", 0),), flops=3
+    ),
     "row_moments": KernelSignature(into=("m 2",), sources=("m n",), sums=(("columns", 0),), flops=3),
     "normalise": KernelSignature(into=("m n",), sources=("m n", "m 2", "1 n", "1 n"), flops=5),
     "normalise_sums": KernelSignature(
@@ -195,16 +234,33 @@ ATTENTION_PRODUCTS: dict[Function, int] = {
 """Matrix products of each attention kernel; a gradient without stored attention weights recomputes the scores."""
 
 
-def attention_flops(function: Function, rows: int, columns: int, sequence: int) -> int:
+def attention_flops(function: Function, rows: int, columns: int, sequence: int, window: int = 0) -> int:
     """Returns the flop of causal attention: half of each of its matrix products, since later tokens are masked.
+
+    With a window, tokens farther back are masked too.
 
     Parameters
     ----------
     function : attention kernel, forward or gradient
     rows, columns : shape of the output of attention
     sequence : tokens of a sequence
+    window : tokens that a token sees; 0 for all before it
 
     >>> attention_flops("attention", 8, 16, 4), attention_flops("attention_gradient", 8, 16, 4)
     (1024, 2560)
+    >>> attention_flops("attention", 8, 16, 4, window=2)
+    768
     """
-    return ATTENTION_PRODUCTS[function] * rows * sequence * columns
+    return ATTENTION_PRODUCTS[function] * (rows // sequence) * seen_pairs(sequence, window) * columns
+
+
+def seen_pairs(sequence: int, window: int = 0) -> int:
+    """Returns twice the pairs of a token and a token that it sees: s² for causal attention, s² - (s - w)² in a window.
+
+    A token counts as half a pair with itself, as in the count of half a square.
+
+    >>> seen_pairs(4), seen_pairs(4, 2), seen_pairs(4, 9)
+    (16, 12, 16)
+    """
+    unseen = sequence - window if 0 < window < sequence else 0
+    return sequence**2 - unseen**2

@@ -6,8 +6,9 @@ For the plain GPT with B sequences of s tokens, L layers, hidden size h, vocabul
     hardware   96 B s L h² (1 + s/(12 h) + V/(16 L h))      with full recomputation of unfused attention
 
 Attention is causal, and kernels compute the lower half of its square products; both counts have that half, as
-Megatron-Core counts.  A share of the peak of a device is therefore never above 100 %.  The papers on Megatron-LM and
-PaLM count full squares (`full_square_flops`), which no kernel computes: s/(6 h) instead of s/(12 h).  The optimizer and
+Megatron-Core counts.  In a layer with a sliding window of w tokens, both counts have s² - (s - w)² in place of s².  A
+share of the peak of a device is therefore never above 100 %.  The papers on Megatron-LM and PaLM count full squares
+(`full_square_flops`), which no kernel computes: s/(6 h) instead of s/(12 h).  The optimizer and
 everything other than matrix products is omitted, as usual.
 
 The hardware also computes what the step recomputes, in each layer (a square product is causal here):
@@ -26,10 +27,15 @@ arXiv 2205.05198, appendix A (selective recomputation); NVIDIA/Megatron-LM@001b0
 num_floating_point_operations (half of the square products).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+from quadrille.algorithms.schedule.kernel_signatures import seen_pairs
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.recompute import Attention, Recompute
+
+WITHOUT_WINDOW: dict[str, Any] = {"window": 0, "global_every": 0, "local_rotary_base": 0.0}
+"""Traits of an architecture whose layers see all tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +46,31 @@ class StepFlops:
     hardware: int
 
 
-def layer_flops(shape: ModelShape, batch: int) -> int:
-    """Flop of the products of one layer's forward pass."""
-    return 2 * batch * shape.sequence * shape.products + causal_flops(shape, batch)
+def least_layer_flops(shape: ModelShape, batch: int) -> int:
+    """Flop of the products of the forward pass of the layer that has the fewest: a layer with a window, if any."""
+    return _dense_flops(shape, batch) + _causal_flops(shape, batch, shape.architecture.window)
+
+
+def _dense_flops(shape: ModelShape, batch: int) -> int:
+    """Flop of the products of weights in the forward pass of a layer."""
+    return 2 * batch * shape.sequence * shape.products
+
+
+def _causal_flops(shape: ModelShape, batch: int, window: int = 0) -> int:
+    """Flop of the two square products of one layer's attention in the forward pass, of which half is computed."""
+    return 2 * batch * seen_pairs(shape.sequence, window) * shape.attended
 
 
 def causal_flops(shape: ModelShape, batch: int) -> int:
-    """Flop of the two square products of one layer's attention in the forward pass, of which half is computed."""
-    return 2 * batch * shape.sequence**2 * shape.hidden
+    """Flop of the two square products of all layers' attention in the forward pass, of which half is computed."""
+    everywhere = shape.architecture.global_layers(shape.layers)
+    windowed = _causal_flops(shape, batch, shape.architecture.window)
+    return everywhere * _causal_flops(shape, batch) + (shape.layers - everywhere) * windowed
+
+
+def layers_flops(shape: ModelShape, batch: int) -> int:
+    """Flop of the products of all layers' forward pass."""
+    return shape.layers * _dense_flops(shape, batch) + causal_flops(shape, batch)
 
 
 def step_flops(
@@ -66,11 +89,11 @@ def step_flops(
     StepFlops(model=124416, hardware=162816)
     """
     squares = causal_flops(shape, batch)
-    again = {"none": 0, "selective": squares if attention == "unfused" else 0, "full": layer_flops(shape, batch)}
+    again = {"none": 0, "selective": squares if attention == "unfused" else 0, "full": layers_flops(shape, batch)}
     in_gradient = squares // 2 if attention == "fused" else 0
     table = 2 * batch * shape.sequence * shape.table
-    model = 3 * (shape.layers * layer_flops(shape, batch) + table)
-    return StepFlops(model, model + shape.layers * (again[recompute] + in_gradient))
+    model = 3 * (layers_flops(shape, batch) + table)
+    return StepFlops(model, model + again[recompute] + in_gradient)
 
 
 def full_square_flops(shape: ModelShape, batch: int, recompute: Recompute = "none") -> StepFlops:
@@ -82,7 +105,8 @@ def full_square_flops(shape: ModelShape, batch: int, recompute: Recompute = "non
     >>> full_square_flops(shape, 3, recompute="full")
     StepFlops(model=129024, hardware=168960)
     """
-    causal, squares = step_flops(shape, batch, "unfused", recompute), shape.layers * causal_flops(shape, batch)
+    whole = replace(shape, architecture=replace(shape.architecture, **WITHOUT_WINDOW))  # papers count no windows
+    causal, squares = step_flops(whole, batch, "unfused", recompute), causal_flops(whole, batch)
     return StepFlops(causal.model + 3 * squares, causal.hardware + (3 if recompute == "none" else 4) * squares)
 
 

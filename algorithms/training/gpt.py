@@ -11,12 +11,13 @@ sequences are not cut, so attention needs no communication.
 """
 
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import prod, sqrt
 from typing import Any, get_args
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import Kernel
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.schedule.schedule import Schedule, declare
@@ -32,6 +33,7 @@ from quadrille.algorithms.training.normalisation import Norm, normalisation
 from quadrille.algorithms.training.offload import Buckets, Offload
 from quadrille.algorithms.training.pipeline import V_CHUNKS, Stages
 from quadrille.algorithms.training.precision import Precision, in_dtype_of_statistics
+from quadrille.algorithms.training.query_key_norm import HEAD
 from quadrille.algorithms.training.recompute import Attention, Recompute, find_attention, find_recompute
 from quadrille.algorithms.training.scheme import ONE, Scheme
 from quadrille.algorithms.training.sparsity import PruneMethod, Pruning, index_names, pruned_layer
@@ -111,7 +113,7 @@ class Gpt:
         check_sizes(self)
         if self.inner < 0:
             raise InputError(f"inner {self.inner}: a whole number from 0 is accepted (0: {MLP_FACTOR} times hidden)")
-        if self.hidden % self.heads:
+        if self.hidden % self.heads and not self.architecture.head_columns:
             raise InputError(f"heads {self.heads}: a number that divides hidden = {self.hidden} is accepted")
         if refusal := self.architecture.refusal(self.hidden, self.heads):
             raise InputError(refusal)
@@ -143,7 +145,7 @@ class Gpt:
     @property
     def head(self) -> int:
         """Columns of a head."""
-        return self.hidden // self.heads
+        return self.architecture.head(self.hidden, self.heads)
 
     @property
     def shape(self) -> ModelShape:
@@ -167,11 +169,22 @@ class Gpt:
             "vocabulary": self.vocabulary,
             "one": 1,
             "two": 2,
+            **({HEAD: self.head} if self.architecture.qk_norm == "head" else {}),
         }
 
 
 def gpt_from_shape(shape: ModelShape, batch: int, **options: Any) -> Gpt:
-    """Training steps of a model of that shape; `options` are fields of `Gpt`."""
+    """Training steps of a model of that shape; `options` are fields of `Gpt`.
+
+    Raises
+    ------
+    InputError : a shape with experts, or a size or option that `Gpt` refuses
+    """
+    if shape.experts is not None:
+        raise InputError(
+            f"model {shape.name}: no schedule has experts yet, and this model has {shape.experts.count} in a layer; "
+            "a model without experts is accepted"
+        )
     sizes = (shape.layers, shape.hidden, shape.heads, shape.sequence, shape.vocabulary, batch)
     inner = 0 if shape.mlp == MLP_FACTOR * shape.hidden else shape.mlp
     return Gpt(*sizes, inner=inner, architecture=shape.architecture, **options)
@@ -270,11 +283,27 @@ def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages, dropout: Dropout
     last = normalisation(norm, scheme)
     loss = scheme.vocabulary_loss(rows, "last N", "dlast N", problem.tokens, architecture)
     whole = Tensor(LOSS, ONE, ONE, copies=((STEP, problem.steps),), stages=stages.at(stages.loss_stage))
+    embedding = scheme.embedding(rows, "X", "dX", architecture)
+    if architecture.scaled_embedding:
+        embedding = _scaled_embedding(embedding, problem.hidden)
     return ModelLayers(
-        _dropped_embedding(scheme.embedding(rows, "X", "dX", architecture), scheme, rows, dropout),
+        _dropped_embedding(embedding, scheme, rows, dropout),
         pruned_layer(transformer_layer(shape, rows, scheme), problem.pruning),
         last,
         replace(loss, tensors=(*loss.tensors, whole)),
+    )
+
+
+def _scaled_embedding(embedding: Layer, hidden: int) -> Layer:
+    """The embedding with X multiplied by √hidden; dX multiplied by the same factor is its gradient."""
+    scalars = (("factor", sqrt(hidden)),)
+    scale, scale_gradient = (
+        Kernel(name=f"scale {name}", function="scale", updates=(name,), scalars=scalars) for name in ("X", "dX")
+    )
+    return replace(
+        embedding,
+        forward=(*embedding.forward, scale),
+        backward=(scale_gradient, *embedding.backward),
     )
 
 

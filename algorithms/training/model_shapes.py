@@ -1,20 +1,61 @@
 """Model shapes: the sizes of transformers, and the table of named models (GPT-3, Llama, …).
 
-A shape is the size of a model, independent of training.  Schedules implement every `Architecture`.  For other features
-(BLOOM's normalisation after the embedding, GPT-NeoX's parallel branches) the parameters are still counted exactly, and
-`differences` says what a schedule does differently.
+A shape is the size of a model, independent of training.  Schedules implement every `Architecture`.  Other features of a
+file (GPT-NeoX's parallel branches) are approximations, which a user must accept.
 
 Source: `5b` to `640b`: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel Training to Thousands of GPUs", arXiv
 2305.13525 (640b: unverified); `gpt3-…`: Brown et al., "Language Models are Few-Shot Learners", 2020, table 2.1; its 24
 heads for 1.3b and hidden size 5140 for 13b do not divide, so 16 heads and 5120 are used; `llama…`: Touvron et al.,
 arXiv 2302.13971 and 2307.09288, and the published `config.json` files; "The Llama 3 Herd of Models", arXiv 2407.21783,
-table 3.
+table 3.  Sizes of the others are those of the `config.json` files that their authors published on huggingface.co:
+meta-llama/Llama-3.2-…, mistralai/Mistral-7B-v0.1, Qwen/Qwen2.5-…, Qwen/Qwen3-…, google/gemma-2-…, google/gemma-3-…-pt
+(the language model), microsoft/Phi-3-…-4k-instruct, microsoft/phi-4, microsoft/Phi-4-mini-instruct,
+allenai/OLMo-2-….  Their sequences are those of pre-training before an extension: "Qwen2.5 Technical Report", arXiv
+2412.15115, section 3.2; "Qwen3 Technical Report", arXiv 2505.09388, section 3.2; Gemma 2, arXiv 2408.00118; Gemma 3,
+arXiv 2503.19786, section 2; "Phi-3 Technical Report", arXiv 2404.14219; "Phi-4 Technical Report", arXiv 2412.08905,
+section 3; "2 OLMo 2 Furious", arXiv 2501.00656.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.training.architecture import LLAMA, PLAIN, Architecture, check_sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """The mixture of experts of a model: a router sends each token to a few of many gated MLPs.
+
+    Parameters
+    ----------
+    count : number of experts of a layer
+    chosen : experts that process a token
+    inner : width of an expert
+    shared : width of the MLP that processes every token beside them; 0 for none
+    shared_gate : whether a product with one column weighs the shared MLP
+    dense_layers : numbers of the layers with a dense MLP instead
+
+    Raises
+    ------
+    InputError : more chosen experts than experts
+    """
+
+    count: int
+    chosen: int
+    inner: int
+    shared: int = 0
+    shared_gate: bool = False
+    dense_layers: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.chosen <= self.count:
+            raise InputError(f"{self.chosen} experts for each token: a whole number from 1 to {self.count} is accepted")
+
+    def parameters(self, hidden: int, experts: int) -> int:
+        """Parameters of the router, the shared MLP and a number of experts of one layer."""
+        gate = hidden if self.shared_gate else 0
+        return hidden * self.count + gate + 3 * hidden * (experts * self.inner + self.shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +71,9 @@ class ModelShape:
     inner : MLP width; 0 for four times hidden
     architecture : differences from the plain GPT
     embedding_norm : whether a normalisation follows the embedding (BLOOM)
-    otherwise : differences of a schedule from the published model, as texts for a report
+    remarks : differences from the published model that change no operation, as texts for a report
+    approximations : keys of a file that a schedule cannot follow, each with what the schedule does instead
+    experts : mixture of experts; None for a dense model
 
     >>> ModelShape("gpt2", 12, 768, 12, 1024, 50257).parameters
     124439808
@@ -45,14 +88,16 @@ class ModelShape:
     inner: int = 0
     architecture: Architecture = PLAIN
     embedding_norm: bool = False
-    otherwise: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    approximations: tuple[str, ...] = ()
+    experts: Experts | None = None
 
     def __post_init__(self) -> None:
         for field in ("layers", "hidden", "heads", "sequence", "vocabulary"):
             if getattr(self, field) < 1:
                 raise InputError(f"model {self.name}: {field} {getattr(self, field)}: a whole number from 1 is needed")
         check_sizes(self, f"model {self.name}: ")
-        if self.hidden % self.heads:
+        if self.hidden % self.heads and not self.architecture.head_columns:
             raise InputError(f"model {self.name}: heads {self.heads}: must divide hidden = {self.hidden}")
         if refusal := self.architecture.refusal(self.hidden, self.heads):
             raise InputError(f"model {self.name}: {refusal}")
@@ -67,6 +112,16 @@ class ModelShape:
         return self.architecture.key_value_heads(self.heads)
 
     @property
+    def head(self) -> int:
+        """Columns of a head."""
+        return self.architecture.head(self.hidden, self.heads)
+
+    @property
+    def attended(self) -> int:
+        """Columns of the output of attention, before the product that projects it."""
+        return self.heads * self.head
+
+    @property
     def up(self) -> int:
         """Columns of the first MLP product; gate and up together if it is gated."""
         return self.architecture.up_columns * self.mlp
@@ -74,17 +129,27 @@ class ModelShape:
     @property
     def qkv(self) -> int:
         """Columns of queries, keys and values together."""
-        return self.hidden // self.heads * (self.heads + 2 * self.key_value_heads)
+        return self.head * (self.heads + 2 * self.key_value_heads)
 
     @property
     def products(self) -> int:
         """Weight elements of a layer's products."""
-        return self.hidden * (self.qkv + self.hidden + self.up + self.mlp)
+        return self.hidden * (self.qkv + self.attended + self.up + self.mlp)
 
     @property
     def layer_parameters(self) -> int:
-        biases = self.qkv + 2 * self.hidden + self.up if self.architecture.biases else 0
-        return self.products + biases + 2 * self._normalisation
+        architecture = self.architecture
+        biases = self.qkv + 2 * self.hidden + self.up if architecture.biases else 0
+        if architecture.qkv_biases:
+            biases = self.qkv
+        norms = (4 if architecture.norm_place == "both" else 2) * self._normalisation
+        return self.products + biases + norms + self._query_key_norm
+
+    @property
+    def _query_key_norm(self) -> int:
+        """Parameters of the normalisation of queries and keys of a layer."""
+        heads = {"none": 0, "head": 2, "row": self.heads + self.key_value_heads}
+        return heads[self.architecture.qk_norm] * self.head
 
     @property
     def table(self) -> int:
@@ -94,9 +159,23 @@ class ModelShape:
     @property
     def parameters(self) -> int:
         """Number of parameters: 12 L h² (1 + 13/(12 h) + (V + s)/(12 L h)) + 2 h for the plain GPT."""
+        return self._parameters(self.experts.count if self.experts else 0)
+
+    @property
+    def active_parameters(self) -> int:
+        """Number of parameters that a token uses: all of a dense model, those of the chosen experts of others."""
+        return self._parameters(self.experts.chosen if self.experts else 0)
+
+    def _parameters(self, experts: int) -> int:
+        """Number of parameters with a number of experts in each layer with experts."""
         tables = self.table * (1 if self.architecture.shared_table else 2)
         ends = tables + (self.sequence * self.hidden if self.architecture.positions == "learned" else 0)
-        return self.layers * self.layer_parameters + ends + self._normalisation * (2 if self.embedding_norm else 1)
+        layers = self.layers * self.layer_parameters
+        if self.experts:
+            dense_mlp = self.hidden * (self.up + self.mlp)
+            with_experts = self.layers - len(self.experts.dense_layers)
+            layers += with_experts * (self.experts.parameters(self.hidden, experts) - dense_mlp)
+        return layers + ends + self._normalisation * (2 if self.embedding_norm else 1)
 
     @property
     def _normalisation(self) -> int:
@@ -105,8 +184,18 @@ class ModelShape:
     @property
     def differences(self) -> tuple[str, ...]:
         """Differences of a schedule from the published model, as texts for a report."""
-        norm = ("no normalisation follows the embedding",) if self.embedding_norm else ()
-        return (*norm, *self.otherwise)
+        return (*self.approximations, *self.remarks)
+
+    def check_approximations(self, *, accepted: bool) -> None:
+        """Checks that a schedule can follow every key of a file, or that approximations are accepted.
+
+        Raises
+        ------
+        InputError : names the key, and what the schedule does instead
+        """
+        if self.approximations and not accepted:
+            more = f" (and {len(self.approximations) - 1} more)" if self.approximations[1:] else ""
+            raise InputError(f"model {self.name}: {self.approximations[0]}{more}; --approximate goes on with that")
 
 
 def _gpt(name: str, layers: int, hidden: int, heads: int, vocabulary: int = 51200, sequence: int = 2048) -> ModelShape:
@@ -122,8 +211,35 @@ def _llama(
     return ModelShape(name, layers, hidden, heads, sequence, words, inner, architecture)
 
 
+def _dense(name: str, sizes: str, sequence: int, words: int, architecture: Architecture, **traits: Any) -> ModelShape:
+    """The shape of a Llama-like model; `sizes` are layers, hidden size, query heads, key heads and MLP width."""
+    layers, hidden, heads, key_heads, inner = map(int, sizes.split())
+    whole = replace(architecture, key_heads=key_heads, **traits)
+    return ModelShape(name, layers, hidden, heads, sequence, words, inner, whole)
+
+
+def _gemma3(name: str, sizes: str, words: int = 262208, **traits: Any) -> ModelShape:
+    return _dense(f"gemma-3-{name}", sizes, 32768, words, GEMMA3, **traits)
+
+
 GPT3_WORDS, LLAMA3_WORDS = 50257, 128256
 LLAMA3_ROTARY_BASE = 500_000.0
+QWEN2 = replace(LLAMA, qkv_biases=True, rotary_base=1e6)
+QWEN3 = replace(LLAMA, qk_norm="head", head_columns=128, rotary_base=1e6)
+GEMMA = replace(LLAMA, shared_table=True, gate="gelu", norm_place="both", scaled_embedding=True, head_columns=256)
+GEMMA2 = replace(GEMMA, window=4096, global_every=2, score_cap=50.0, logit_cap=30.0, score_columns=256.0)
+GEMMA3 = replace(
+    GEMMA,
+    qk_norm="head",
+    window=1024,
+    global_every=6,
+    score_columns=256.0,
+    rotary_base=1e6,
+    local_rotary_base=1e4,
+)
+OLMO2 = replace(LLAMA, norm_place="after", qk_norm="row", rotary_base=500_000.0)
+LLAMA32 = replace(LLAMA, shared_table=True, rotary_base=LLAMA3_ROTARY_BASE)
+PHI3_WINDOW = 2047
 SHAPES: dict[str, ModelShape] = {
     shape.name: shape
     for shape in (
@@ -156,5 +272,34 @@ SHAPES: dict[str, ModelShape] = {
         _llama("llama3-8b", (32, 4096, 32, 14336), 8192, 8, LLAMA3_WORDS),
         _llama("llama3-70b", (80, 8192, 64, 28672), 8192, 8, LLAMA3_WORDS),
         _llama("llama3-405b", (126, 16384, 128, 53248), 8192, 8, LLAMA3_WORDS),
+        _dense("llama3.2-1b", "16 2048 32 8 8192", 8192, LLAMA3_WORDS, LLAMA32),
+        _dense("llama3.2-3b", "28 3072 24 8 8192", 8192, LLAMA3_WORDS, LLAMA32),
+        _dense("mistral-7b", "32 4096 32 8 14336", 8192, 32000, LLAMA, window=4096),
+        _dense("qwen2.5-0.5b", "24 896 14 2 4864", 4096, 151936, QWEN2, shared_table=True),
+        _dense("qwen2.5-1.5b", "28 1536 12 2 8960", 4096, 151936, QWEN2, shared_table=True),
+        _dense("qwen2.5-3b", "36 2048 16 2 11008", 4096, 151936, QWEN2, shared_table=True),
+        _dense("qwen2.5-7b", "28 3584 28 4 18944", 4096, 152064, QWEN2),
+        _dense("qwen2.5-14b", "48 5120 40 8 13824", 4096, 152064, QWEN2),
+        _dense("qwen2.5-32b", "64 5120 40 8 27648", 4096, 152064, QWEN2),
+        _dense("qwen2.5-72b", "80 8192 64 8 29568", 4096, 152064, QWEN2),
+        _dense("qwen3-4b", "36 2560 32 8 9728", 4096, 151936, QWEN3, shared_table=True),
+        _dense("qwen3-8b", "36 4096 32 8 12288", 4096, 151936, QWEN3),
+        _dense("qwen3-14b", "40 5120 40 8 17408", 4096, 151936, QWEN3),
+        _dense("qwen3-32b", "64 5120 64 8 25600", 4096, 151936, QWEN3),
+        _dense("gemma-2-2b", "26 2304 8 4 9216", 8192, 256000, GEMMA2),
+        _dense("gemma-2-9b", "42 3584 16 8 14336", 8192, 256000, GEMMA2),
+        _dense("gemma-2-27b", "46 4608 32 16 36864", 8192, 256000, GEMMA2, head_columns=128, score_columns=144.0),
+        _gemma3("1b", "26 1152 4 1 6912", 262144, window=512),
+        _gemma3("4b", "34 2560 8 4 10240"),
+        _gemma3("12b", "48 3840 16 8 15360"),
+        _gemma3("27b", "62 5376 32 16 21504", head_columns=128, score_columns=168.0),
+        _dense("phi-3-mini", "32 3072 32 32 8192", 4096, 32064, LLAMA, window=PHI3_WINDOW),
+        _dense("phi-3-medium", "40 5120 40 10 17920", 4096, 32064, LLAMA, window=PHI3_WINDOW),
+        _dense("phi-4", "40 5120 40 10 17920", 4096, 100352, LLAMA, rotary_base=250_000.0),
+        _dense("phi-4-mini", "32 3072 24 8 8192", 4096, 200064, LLAMA, shared_table=True, rotary_share=0.75),
+        _dense("olmo-2-1b", "16 2048 16 16 8192", 4096, 100352, OLMO2),
+        _dense("olmo-2-7b", "32 4096 32 32 11008", 4096, 100352, OLMO2),
+        _dense("olmo-2-13b", "40 5120 40 40 13824", 4096, 100352, OLMO2),
+        _dense("olmo-2-32b", "64 5120 40 8 27648", 4096, 100352, OLMO2),
     )
 }

@@ -86,6 +86,7 @@ class Norm:
     copies : copies of the parameters
     activation_copies : copies of the activations that the backward pass needs
     kind : LayerNorm or RMSNorm
+    into_copies : copies of the activation after; None for `activation_copies`
     """
 
     name: str
@@ -99,6 +100,7 @@ class Norm:
     copies: Copies = ()
     activation_copies: Copies = ()
     kind: NormKind = "layer"
+    into_copies: Copies | None = None
 
     @property
     def scalars(self) -> tuple[tuple[str, float], ...]:
@@ -117,7 +119,12 @@ def normalisation(norm: Norm, scheme: Scheme) -> Layer:
     tensors = (
         Tensor(moments, rows, functions.sums, copies=norm.activation_copies),
         Tensor(sums, rows, functions.sums),
-        stream.tensor(norm.into, norm.rows, norm.columns, norm.activation_copies),
+        stream.tensor(
+            norm.into,
+            norm.rows,
+            norm.columns,
+            norm.activation_copies if norm.into_copies is None else norm.into_copies,
+        ),
         *(tensor for vector in vectors for tensor in vector.tensors),
     )
     forward: Program = (

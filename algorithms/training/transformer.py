@@ -3,9 +3,13 @@
     N1 = norm(X)      QKV = N1 W + b     A = attention(QKV)     X2 = X + A W + b
     N2 = norm(X2)     U = N2 W + b       G = gelu(U)            X of the next layer = X2 + G W + b
 
-or, by architecture, G = swiglu(U), other norms, and no b; with dropout, elements of the attention weights and of the
-two products that are added to X are set to zero.  Columns of QKV are groups of heads: queries, then their
-shared key and value. One gradient dX passes through all layers; each branch adds to it.
+or, by architecture, G = swiglu(U) or geglu(U), no b, other norms, and norms in other places: of the two products that
+are added to X, and of queries and keys.  With dropout, elements of the attention weights and of the two products that
+are added to X are set to zero.  Columns of QKV are groups of heads: queries, then their shared key and value. One
+gradient dX passes through all layers; each branch adds to it.
+
+Layers with a sliding window and layers that see all tokens have attention kernels of their own, and the layer's index
+chooses between them.
 
 Source: Vaswani et al., "Attention Is All You Need", 2017; Radford et al., "Language Models are Unsupervised Multitask
 Learners", 2019 (normalisation first).
@@ -15,24 +19,27 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from quadrille.algorithms.matmuls.matmul import Gathered
+from quadrille.algorithms.schedule.expressions import Affine, Min, Modulo, Scaled, Sum
 from quadrille.algorithms.schedule.kernel_signatures import Function
 from quadrille.algorithms.schedule.ops import Kernel, Pointwise
 from quadrille.algorithms.schedule.parts import Part
-from quadrille.algorithms.schedule.program import Program
+from quadrille.algorithms.schedule.program import Choice, Program
 from quadrille.algorithms.schedule.tensors import Copies, ElementType, Tensor
 from quadrille.algorithms.training.adam import STEP
-from quadrille.algorithms.training.architecture import PLAIN, Architecture
+from quadrille.algorithms.training.architecture import PLAIN, Architecture, Gate
 from quadrille.algorithms.training.dropout import MASK, NO_DROPOUT, Dropout
 from quadrille.algorithms.training.layers import Layer
 from quadrille.algorithms.training.normalisation import Norm, normalisation
+from quadrille.algorithms.training.query_key_norm import query_key_norm
 from quadrille.algorithms.training.recompute import Attention, Recompute, with_recomputation
 from quadrille.algorithms.training.scheme import Linear, Orientation, Scheme
 
 LAYER = "layer"
 DROPPED_GRADIENT = "dX before dropout"
-MLP_FUNCTIONS: dict[bool, tuple[Function, Function]] = {
-    False: ("gelu", "gelu_gradient"),
-    True: ("swiglu", "swiglu_gradient"),
+PLAIN_MLP: tuple[Function, Function] = ("gelu", "gelu_gradient")
+GATED_MLP: dict[Gate, tuple[Function, Function]] = {
+    "silu": ("swiglu", "swiglu_gradient"),
+    "gelu": ("geglu", "geglu_gradient"),
 }
 """Kernels between the two products of a plain and of a gated MLP: forward and backward."""
 
@@ -64,7 +71,7 @@ class LayerShape:
 
     @property
     def head(self) -> int:
-        return self.hidden // self.heads
+        return self.architecture.head(self.hidden, self.heads)
 
     @property
     def copies(self) -> Copies:
@@ -77,9 +84,29 @@ class LayerShape:
         return self.architecture.group(self.heads)
 
     @property
+    def norms_inputs(self) -> bool:
+        """Whether norms precede attention and the MLP."""
+        return self.architecture.norm_place != "after"
+
+    @property
+    def norms_outputs(self) -> bool:
+        """Whether norms follow attention and the MLP."""
+        return self.architecture.norm_place != "before"
+
+    @property
     def branch_gradient(self) -> str:
         """Gradient of the output of attention and of the MLP: that of the stream, unless elements are dropped."""
         return DROPPED_GRADIENT if self.dropout.hidden else "dX"
+
+    @property
+    def mlp_functions(self) -> tuple[Function, Function]:
+        """Kernels between the two products of the MLP: forward and backward."""
+        return GATED_MLP[self.architecture.gate] if self.architecture.gated else PLAIN_MLP
+
+    @property
+    def scored(self) -> str:
+        """The tensor that attention reads: QKV, or QKV with normalised queries and keys."""
+        return "QKV" if self.architecture.qk_norm == "none" else "QKV normalised"
 
     @property
     def qkv(self) -> Part:
@@ -104,21 +131,20 @@ def transformer_layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
 
 def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
     """The layer that stores what its backward pass reads."""
-    norm1 = normalisation(_norm(shape, rows, "norm1", "X", "N1"), scheme)
-    norm2 = normalisation(_norm(shape, rows, "norm2", "X2", "N2"), scheme)
     hidden, inner, heads = Part("hidden"), Part("inner"), shape.of_queries(shape.head)
-    qkv = scheme.linear(_linear(shape, rows, "QKV", (hidden, shape.qkv), ("N1", "QKV"), ("dN1", "dQKV")))
+    attention, mlp = (_branch(shape, rows, scheme, number) for number in (1, 2))
+    qkv = scheme.linear(
+        _linear(shape, rows, "QKV", (hidden, shape.qkv), (attention.reads, "QKV"), ("dN1", "dQKV")),
+    )
     project = scheme.linear(
-        _linear(shape, rows, "project", (heads, hidden), ("A", "D"), ("dA", shape.branch_gradient), "transposed")
+        _linear(shape, rows, "project", (heads, hidden), ("A", "D"), ("dA", attention.gradient), "transposed")
     )
-    up = scheme.linear(_linear(shape, rows, "up", (hidden, shape.up), ("N2", "U"), ("dN2", "dU")))
-    down = scheme.linear(
-        _linear(shape, rows, "down", (inner, hidden), ("G", "E"), ("dG", shape.branch_gradient), "transposed")
-    )
-    sublayers = (norm1, qkv, project, norm2, up, down)
-    attention, (activation, activation_gradient) = _attention(shape), MLP_FUNCTIONS[shape.architecture.gated]
-    drop_d, d_gradient = _hidden_dropout(shape.dropout, "attention", "D")
-    drop_e, e_gradient = _hidden_dropout(shape.dropout, "mlp", "E")
+    up = scheme.linear(_linear(shape, rows, "up", (hidden, shape.up), (mlp.reads, "U"), ("dN2", "dU")))
+    down = scheme.linear(_linear(shape, rows, "down", (inner, hidden), ("G", "E"), ("dG", mlp.gradient), "transposed"))
+    architecture, both_heads = shape.architecture, (shape.heads, shape.heads // shape.group)
+    qk_norm = query_key_norm(architecture.qk_norm, both_heads, shape.head, rows, shape.copies, scheme)
+    scores, (activation, activation_gradient) = _attention(shape), shape.mlp_functions
+    sublayers = (attention.before, qkv, qk_norm, project, attention.after, mlp.before, up, down, mlp.after)
     return Layer(
         (
             *(tensor for sublayer in sublayers for tensor in _with_copies(shape, sublayer)),
@@ -126,48 +152,98 @@ def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
         ),
         tuple(parameter for sublayer in sublayers for parameter in sublayer.parameters),
         (
-            *norm1.forward,
+            *attention.before.forward,
             *qkv.forward,
-            attention.forward,
+            *qk_norm.forward,
+            *_by_layer(shape, scores.forward),
             *project.forward,
-            *drop_d,
-            Pointwise(name="add attention", function="add", into="X2", sources=("X", "D")),
-            *norm2.forward,
+            *attention.after.forward,
+            *attention.drop,
+            Pointwise(name="add attention", function="add", into="X2", sources=("X", attention.output)),
+            *mlp.before.forward,
             *up.forward,
             Kernel(name=activation, function=activation, into=("G",), sources=("U",)),
             *down.forward,
-            *drop_e,
-            Pointwise(name="add mlp", function="add", into="X", sources=("X2", "E"), iteration_offset=1),
+            *mlp.after.forward,
+            *mlp.drop,
+            Pointwise(name="add mlp", function="add", into="X", sources=("X2", mlp.output), iteration_offset=1),
         ),
         (
-            *e_gradient,
+            *mlp.drop_gradient,
+            *mlp.after.backward,
             *down.backward,
             Kernel(name=f"{activation} gradient", function=activation_gradient, into=("dU",), sources=("U", "dG")),
             *up.backward,
-            *norm2.backward,
-            Kernel(name="add mlp gradient", function="add_to", updates=("dX",), sources=("dbranch",)),
-            *d_gradient,
+            *mlp.before.backward,
+            Kernel(name="add mlp gradient", function="add_to", updates=("dX",), sources=(mlp.input_gradient,)),
+            *attention.drop_gradient,
+            *attention.after.backward,
             *project.backward,
-            *attention.backward,
+            *_by_layer(shape, scores.backward),
+            *qk_norm.backward,
             *qkv.backward,
-            *norm1.backward,
-            Kernel(name="add attention gradient", function="add_to", updates=("dX",), sources=("dbranch",)),
+            *attention.before.backward,
+            Kernel(
+                name="add attention gradient", function="add_to", updates=("dX",), sources=(attention.input_gradient,)
+            ),
         ),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """The ends of attention, or of the MLP: norms and dropout.
+
+    Parameters
+    ----------
+    before, after : norm of the branch's input and of its output; empty layers without the norm
+    reads : activation that the first product reads
+    output : activation that is added to the stream
+    gradient : gradient of the last product's output
+    input_gradient : gradient of the branch's input
+    drop, drop_gradient : ops of dropout
+    """
+
+    before: Layer
+    after: Layer
+    reads: str
+    output: str
+    gradient: str
+    input_gradient: str
+    drop: Program
+    drop_gradient: Program
+
+
+def _branch(shape: LayerShape, rows: Part, scheme: Scheme, number: Literal[1, 2]) -> _Branch:
+    """The ends of attention (1) or of the MLP (2)."""
+    source, product = (("X", "D"), ("X2", "E"))[number - 1]
+    place: Literal["attention", "mlp"] = "attention" if number == 1 else "mlp"
+    before = after = Layer((), (), (), ())
+    reads, input_gradient, output, gradient = source, f"dN{number}", product, shape.branch_gradient
+    if shape.norms_inputs:
+        reads, input_gradient = f"N{number}", "dbranch"
+        before = normalisation(_norm(shape, rows, f"norm{number}", (source, reads), (f"d{reads}", "dbranch")), scheme)
+    if shape.norms_outputs:
+        output, gradient = f"{product} normalised", f"d{product}"
+        norm = _norm(shape, rows, f"{place} norm", (product, output), (shape.branch_gradient, gradient))
+        after = normalisation(replace(norm, into_copies=()), scheme)
+    drop, drop_gradient = _hidden_dropout(shape.dropout, place, output)
+    return _Branch(before, after, reads, output, gradient, input_gradient, drop, drop_gradient)
 
 
 def _hidden_dropout(dropout: Dropout, place: Literal["attention", "mlp"], output: str) -> tuple[Program, Program]:
     """Ops that drop elements of an output that is added to the stream, and of its gradient; none without dropout."""
     if not dropout.hidden:
         return (), ()
-    mask = f"{output} mask"
+    mask = f"{place} mask"
     return (dropout.drop(place, output, mask),), (dropout.drop_gradient(place, "dX", mask, DROPPED_GRADIENT),)
 
 
-def _norm(shape: LayerShape, rows: Part, name: str, source: str, into: str) -> Norm:
+def _norm(shape: LayerShape, rows: Part, name: str, activations: tuple[str, str], gradients: tuple[str, str]) -> Norm:
+    """A norm of the layer: activations before and after it, and the gradients of its output and of its input."""
     hidden, copies = Part("hidden"), shape.copies
     kind = shape.architecture.norm
-    return Norm(name, rows, hidden, shape.hidden, source, into, f"d{into}", "dbranch", copies, copies, kind)
+    return Norm(name, rows, hidden, shape.hidden, *activations, *gradients, copies, copies, kind)
 
 
 def _linear(
@@ -188,13 +264,13 @@ def _linear(
         orientation,
         shape.gathered,
         shape.copies,
-        biased=shape.architecture.biases,
+        biased=shape.architecture.biases or (name == "QKV" and shape.architecture.qkv_biases),
     )
 
 
 def _with_copies(shape: LayerShape, sublayer: Layer) -> list[Tensor]:
     """Tensors of a sublayer; those that the backward pass reads have a copy for each layer."""
-    stored = {"QKV", "U"}
+    stored = {"QKV", "U", *(("D", "E") if shape.norms_outputs else ())}
     return [replace(tensor, copies=shape.copies) if tensor.name in stored else tensor for tensor in sublayer.tensors]
 
 
@@ -207,7 +283,7 @@ def _activations(shape: LayerShape, rows: Part, scheme: Scheme) -> list[Tensor]:
         replace(inner.tensor(name, rows, shape.of_queries(attention.columns), attention.copies), dtype=dtype)
         for name, dtype in attention.tensors.items()
     ]
-    masks = ("D mask", "E mask") if shape.dropout.hidden else ()
+    masks = ("attention mask", "mlp mask") if shape.dropout.hidden else ()
     return [
         inner.tensor("A", rows, heads, copies),
         *of_queries,
@@ -221,7 +297,8 @@ def _activations(shape: LayerShape, rows: Part, scheme: Scheme) -> list[Tensor]:
         stream.tensor("dN2", rows, hidden),
         inner.tensor("dU", rows, shape.up),
         inner.tensor("dG", rows, wide),
-        stream.tensor("dbranch", rows, hidden),
+        *([stream.tensor("dbranch", rows, hidden)] if shape.norms_inputs else []),
+        *(stream.tensor(gradient, rows, hidden) for gradient in (("dD", "dE") if shape.norms_outputs else ())),
     ]
 
 
@@ -236,7 +313,7 @@ class _Attention:
     copies : a copy for each layer if the tensors are stored
     """
 
-    forward: Kernel
+    forward: tuple[Kernel, ...]
     backward: tuple[Kernel, ...]
     tensors: dict[str, ElementType | None]
     columns: int
@@ -247,18 +324,55 @@ def _attention(shape: LayerShape) -> _Attention:
     return _fused_attention(shape) if shape.attention == "fused" else _unfused_attention(shape)
 
 
+def _by_layer(shape: LayerShape, kernels: Program) -> Program:
+    """The attention kernels of a layer: with a window, or for all tokens.
+
+    If the architecture has layers of both kinds, the index of the layer chooses between both kernels.
+    """
+    architecture = shape.architecture
+    ways = [_of_kind(shape, kernels, windowed=windowed) for windowed in (True, False)]
+    if ways[0] == ways[1] or not architecture.window:
+        return ways[1]
+    if not architecture.global_every:
+        return ways[0]
+    remainder = Min(1, Modulo(Affine(LAYER, 1, 1), architecture.global_every))
+    windowed = tuple(replace(op, name=f"{op.name} in window") for op in ways[0] if isinstance(op, Kernel))
+    return (
+        Choice("once", remainder, windowed),
+        Choice("once", Sum(1, Scaled(-1, remainder)), ways[1]),
+    )
+
+
+def _of_kind(shape: LayerShape, kernels: Program, *, windowed: bool) -> Program:
+    """Attention kernels with the scalars of a layer with a window, or of a layer that sees all tokens."""
+    architecture, scalars = shape.architecture, list[tuple[str, float]]()
+    if windowed and architecture.has_window(shape.sequence):
+        scalars.append(("window", float(architecture.window)))
+    if architecture.positions == "rotary":
+        local = architecture.local_rotary_base if windowed else 0.0
+        scalars.append(("rotary_base", local or architecture.rotary_base))
+    return tuple(replace(op, scalars=(*op.scalars, *scalars)) if isinstance(op, Kernel) else op for op in kernels)
+
+
 def _fused_attention(shape: LayerShape) -> _Attention:
     scalars, counter, written = _scalars(shape), _counter(shape), ("A", "logarithms")
     return _Attention(
-        Kernel(
-            name="attention", function="attention", into=written, sources=("QKV",), scalars=scalars, counter=counter
+        (
+            Kernel(
+                name="attention",
+                function="attention",
+                into=written,
+                sources=(shape.scored,),
+                scalars=scalars,
+                counter=counter,
+            ),
         ),
         (
             Kernel(
                 name="attention gradient",
                 function="attention_gradient",
-                into=("dQKV",),
-                sources=("QKV", *written, "dA"),
+                into=(f"d{shape.scored}",),
+                sources=(shape.scored, *written, "dA"),
                 scalars=scalars,
                 counter=counter,
             ),
@@ -281,21 +395,21 @@ def _unfused_attention(shape: LayerShape) -> _Attention:
         name="attention",
         function=kernels[0],
         into=("A", *tensors),
-        sources=("QKV",),
+        sources=(shape.scored,),
         scalars=scalars,
         counter=_counter(shape),
     )
     gradient = Kernel(
         name="attention gradient",
         function=kernels[1],
-        into=("dQKV",),
-        sources=("QKV", *tensors, "dA"),
+        into=(f"d{shape.scored}",),
+        sources=(shape.scored, *tensors, "dA"),
         scalars=scalars,
     )
     if shape.recompute != "selective":
-        return _Attention(forward, (gradient,), tensors, shape.sequence, shape.copies)
+        return _Attention((forward,), (gradient,), tensors, shape.sequence, shape.copies)
     again = replace(forward, name=f"again {forward.name}")
-    return _Attention(forward, (again, gradient), tensors, shape.sequence, ())
+    return _Attention((forward,), (again, gradient), tensors, shape.sequence, ())
 
 
 def _counter(shape: LayerShape) -> str | None:
@@ -307,6 +421,11 @@ def _scalars(shape: LayerShape) -> tuple[tuple[str, float], ...]:
     scalars = [("sequence", float(shape.sequence)), ("head", float(shape.head))]
     if shape.group > 1:
         scalars.append(("group", float(shape.group)))
-    if shape.architecture.positions == "rotary":
-        scalars.append(("rotary_base", shape.architecture.rotary_base))
+    architecture = shape.architecture
+    if architecture.rotary_share < 1:
+        scalars.append(("rotated", float(architecture.rotated_columns(shape.head))))
+    if architecture.score_columns:
+        scalars.append(("score_columns", architecture.score_columns))
+    if architecture.score_cap:
+        scalars.append(("score_cap", architecture.score_cap))
     return (*scalars, *shape.dropout.scalars("attention weights"))

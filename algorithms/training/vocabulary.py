@@ -190,8 +190,16 @@ def embedding(
     return Layer(tensors, (Parameter(table, ("data",)), *positions.parameters), forward, backward)
 
 
-def cross_entropy(logits: Layout, rows: Part, tokens: int) -> tuple[tuple[Tensor, ...], Program]:
-    """Tensors and ops from the logits to the loss of `tokens` tokens and `dlogits`."""
+def cross_entropy(logits: Layout, rows: Part, tokens: int, cap: float = 0.0) -> tuple[tuple[Tensor, ...], Program]:
+    """Tensors and ops from the logits to the loss of `tokens` tokens and `dlogits`.
+
+    Parameters
+    ----------
+    logits : layout of the logits
+    rows : rows of the logits, uncut
+    tokens : number of tokens of the global batch
+    cap : soft cap of the logits; 0 for none
+    """
     x, own_rows, vocabulary = logits.columns, logits.cut_rows(rows), Part("vocabulary")
     tensors = (
         logits.tensor("logits", rows, vocabulary),
@@ -199,7 +207,13 @@ def cross_entropy(logits: Layout, rows: Part, tokens: int) -> tuple[tuple[Tensor
         Tensor("logits maxima", own_rows, ONE),
         Tensor("logits sums", own_rows, TWO),
     )
+    scalars = (("cap", cap),)
+    cap_logits = Kernel(name="cap logits", function="soft_cap", updates=("logits",), scalars=scalars)
+    cap_gradient = Kernel(
+        name="cap dlogits", function="soft_cap_gradient", updates=("dlogits",), sources=("logits",), scalars=scalars
+    )
     program: Program = (
+        *((cap_logits,) if cap else ()),
         Kernel(name="logits maxima", function="row_maxima", into=("logits maxima",), sources=("logits",)),
         AllReduce(name="largest logits", axis=x, buffer="logits maxima", combination="max"),
         Kernel(
@@ -216,6 +230,7 @@ def cross_entropy(logits: Layout, rows: Part, tokens: int) -> tuple[tuple[Tensor
             sources=("logits", "logits maxima", "logits sums", TARGETS),
             scalars=(("weight", 1.0 / tokens),),
         ),
+        *((cap_gradient,) if cap else ()),
         *(AllReduce(name=f"sum loss over {axis}", axis=axis, buffer=LOSS) for axis in logits.row_axes),
     )
     return tensors, program
@@ -247,7 +262,7 @@ def vocabulary_loss(
     partial, sum_logits = layout.summed("logits", y)
     gradient, gather_gradient = layout.gathered("dlogits", y)
     towards, sum_towards = layout.summed(source_gradient, x, "oar")
-    entropy_tensors, entropy = cross_entropy(layout.logits, rows, tokens)
+    entropy_tensors, entropy = cross_entropy(layout.logits, rows, tokens, architecture.logit_cap)
     name, output_table = _output_table(layout, architecture)
     again = " again" if architecture.shared_table else ""
     tensors = (

@@ -112,7 +112,7 @@ def mesh_vocabulary_loss(
     architecture : architecture of the model
     """
     own_rows, own = blocks.cut_rows(rows), _output_table(blocks, panel, architecture)
-    entropy_tensors, entropy = cross_entropy(blocks, rows, tokens)
+    entropy_tensors, entropy = cross_entropy(blocks, rows, tokens, architecture.logit_cap)
     tensors = (*entropy_tensors, Tensor("logits panel", own_rows, Part("vocabulary", panel=panel)), *own.tensors)
     forward: Program = (
         *product_nt(

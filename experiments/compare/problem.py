@@ -47,7 +47,10 @@ class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 def problem_of(record: Record) -> Problem:
-    """The problem of a record in normal form: all axes of the grid, the full name of `own` collectives, no jitter."""
+    """The problem of a record in normal form: all axes of the grid, the full name of `own` collectives, no jitter.
+
+    The list of approximations is left out, since the workload says what is computed.
+    """
     options = record.options
     collectives = "own:ring" if options.collectives == "own" else options.collectives
     return Problem(
@@ -59,7 +62,11 @@ def problem_of(record: Record) -> Problem:
         order=record.order,
         ranks=record.ranks,
         options=msgspec.structs.replace(
-            options, overlap=tuple(sorted(options.overlap)), collectives=collectives, jitter=msgspec.UNSET
+            options,
+            overlap=tuple(sorted(options.overlap)),
+            collectives=collectives,
+            jitter=msgspec.UNSET,
+            approximate=msgspec.UNSET,
         ),
         backend=record.backend,
     )

@@ -40,6 +40,18 @@ def single_layer_count(execution: ExecutionOptions) -> int:
     return max(FEW_LAYERS[1], layer_counts(execution)[0])
 
 
+def periodic_layer_counts(layers: int, period: int) -> LayerCounts:
+    """Two numbers of layers from which figures of `layers` layers are extrapolated, if layers repeat with a period.
+
+    Both differ from `layers` by whole periods, so that the extrapolated layers are whole periods, too.
+
+    >>> periodic_layer_counts(62, 1), periodic_layer_counts(62, 6), periodic_layer_counts(46, 2)
+    ((2, 3), (2, 8), (2, 4))
+    """
+    few = FEW_LAYERS[0] + (layers - FEW_LAYERS[0]) % period
+    return few, few + period
+
+
 def extrapolated(low: float, high: float, depths: LayerCounts, layers: int) -> float:
     """A figure of `layers` layers, extrapolated linearly from its values at two numbers of layers.
 

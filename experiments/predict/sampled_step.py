@@ -16,7 +16,7 @@ from quadrille.algorithms.schedule.tensors import ITEM_BYTES
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.vocabulary import TABLE
 from quadrille.experiments.predict.closed_form import ClosedFormModel
-from quadrille.experiments.predict.layer_extrapolation import FEW_LAYERS, extrapolated
+from quadrille.experiments.predict.layer_extrapolation import extrapolated, periodic_layer_counts
 from quadrille.experiments.predict.step_parts import (
     Loops,
     StepParts,
@@ -217,10 +217,13 @@ def sampled_step(
 
 def closed_form_seconds(experiment: TrainingExperiment, closed_form_model: ClosedFormModel) -> float:
     """The closed-form time of a step [s], extrapolated from a few of its layers."""
-    if not isinstance(experiment.problem, Gpt) or experiment.problem.layers <= max(FEW_LAYERS):
+    problem = experiment.problem
+    if not isinstance(problem, Gpt):
+        return closed_form_model.closed_form(experiment.unchecked_schedule()).seconds
+    counts = periodic_layer_counts(problem.layers, problem.architecture.layer_period(problem.sequence))
+    if problem.layers <= max(counts):
         return closed_form_model.closed_form(experiment.unchecked_schedule()).seconds
     few, more = (
-        closed_form_model.closed_form(with_layers(experiment, count).unchecked_schedule()).seconds
-        for count in FEW_LAYERS
+        closed_form_model.closed_form(with_layers(experiment, count).unchecked_schedule()).seconds for count in counts
     )
-    return extrapolated(few, more, FEW_LAYERS, experiment.problem.layers)
+    return extrapolated(few, more, counts, problem.layers)

@@ -129,10 +129,14 @@ def stage_message_count(stages: Stages) -> float:
 
 
 def sample_experiment(experiment: TrainingExperiment) -> TrainingExperiment:
-    """A sample of the experiment: few layers and microbatches on the ranks of one stage, without the pipeline."""
+    """A sample of the experiment: few layers and microbatches on the ranks of one stage, without the pipeline.
+
+    Layers that differ in their attention (sliding windows) are sampled in whole periods.
+    """
     problem, stages = experiment.problem, experiment.stages
     assert isinstance(problem, Gpt)
-    layers = min(stages.layers, single_layer_count(experiment.execution))
+    period = problem.architecture.layer_period(problem.sequence)
+    layers = min(stages.layers, -(-single_layer_count(experiment.execution) // period) * period)
     alone = stages.microbatches == stages.count == 1
     batch = problem.batch // stages.microbatches * (1 if alone else FEW_MICROBATCHES)
     few = replace(

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from quadrille.algorithms.analysis.axonn import MODELLED, ProductSizes, block_seconds
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
-from quadrille.algorithms.training.flops import layer_flops
+from quadrille.algorithms.training.flops import least_layer_flops
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.experiments.workloads.training import TrainingExperiment
@@ -81,7 +81,7 @@ def least_seconds(experiment: TrainingExperiment, flops_per_second: float | None
     seconds = experiment.step_flops.hardware / (ranks * flops_per_second)
     if stages.v_placed or len(set(stages.part_sizes)) > 1:
         return seconds
-    chunk_flops = layer_flops(problem.shape, problem.batch // stages.microbatches) * stages.part_sizes[0]
+    chunk_flops = least_layer_flops(problem.shape, problem.batch // stages.microbatches) * stages.part_sizes[0]
     return seconds + (stages.count - 1) * chunk_flops / (ranks // stages.count * flops_per_second)
 
 

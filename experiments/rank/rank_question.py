@@ -59,7 +59,9 @@ class RankQuestion:
     def products(self) -> tuple[ProductSizes, ...]:
         """The products of a layer."""
         shape = self.shape
-        return block_products(shape.hidden, self.form, qkv=shape.qkv, up=shape.up, down=shape.mlp)
+        return block_products(
+            shape.hidden, self.form, qkv=shape.qkv, attended=shape.attended, up=shape.up, down=shape.mlp
+        )
 
     def experiment(self, grid: Grid) -> TrainingExperiment:
         """The step on a grid."""

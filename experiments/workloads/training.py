@@ -152,6 +152,8 @@ class TrainingExperiment:
             chosen["keep_first"] = self.keep_first
         if self.gemm_layouts != ORIGINAL_LAYOUTS:
             chosen["gemm_layouts"] = self.gemm_layouts
+        if self.shape is not None and self.shape.approximations:
+            chosen["approximate"] = self.shape.approximations
         return Options(
             overlap=self.execution.overlap_names,
             gathered=problem.gathered,

@@ -116,6 +116,8 @@ def training_lines(record: Record) -> Iterator[str]:
     """The lines about a record of training steps in addition to the total; none for a matmul."""
     if record.seconds_per_iteration is UNSET:
         return
+    if record.options.approximate:
+        yield f"approximated: {'; '.join(record.options.approximate)}"
     if losses := record.losses or ():
         yield _losses(losses)
     yield f"iteration: {format_seconds(record.seconds_per_iteration)}, {_throughput(record)}"

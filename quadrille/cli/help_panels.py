@@ -2,8 +2,9 @@
 
 PANELS: dict[str, tuple[str, ...]] = {
     "Workload": (
-        "from_record", "matmul", "mlp", "gpt", "sequence", "batch", "steps", "dtype", "passes", "transposed",
-        "operands", "seed", "learning_rate", "clip", "a", "b", "dc", "collective", "bytes", "root", "weights",
+        "from_record", "matmul", "mlp", "gpt", "sequence", "approximate", "batch", "steps", "dtype", "passes",
+        "transposed", "operands", "seed", "learning_rate", "clip", "a", "b", "dc", "collective", "bytes", "root",
+        "weights",
     ),
     "Parallelism": (
         "gpus", "grid", "algorithm", "scheme", "order", "pipeline", "micro_batch", "interleave", "pipeline_schedule",

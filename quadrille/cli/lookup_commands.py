@@ -39,6 +39,10 @@ def models(
     shape = find_shape(name)
     rows = [(size.replace("_", " "), f"{getattr(shape, size):,}") for size in MORE_SIZES]
     traits = [(trait.replace("_", " "), str(value)) for trait, value in shape.architecture.options.items()]
+    if experts := shape.experts:
+        traits += [("experts", f"{experts.count}, {experts.chosen} of them for each token, each {experts.inner} wide")]
+        traits += [("parameters of a token", f"{shape.active_parameters:,}")]
+    traits += [("not followed", text) for text in shape.approximations]
     print_tables(table(shape.name, ("size", ""), rows, traits))
 
 

@@ -33,6 +33,10 @@ Tokens = Annotated[
     str,
     flag("--sequence", "N", "Tokens of a sequence; by default the model's, and of a config.json at most 8,192."),
 ]
+Approximate = Annotated[
+    bool,
+    switch("--approximate", "Go on without the traits of a config.json that no schedule has; the record lists them."),
+]
 Batch = Annotated[str, flag("--batch", "N", "Global batch of a training step: rows (--mlp) or sequences (--gpt).")]
 SchemeName = Annotated[
     str,
@@ -339,6 +343,7 @@ TRAINING = flags_from(
     mlp=Widths,
     gpt=Model,
     sequence=Tokens,
+    approximate=Approximate,
     batch=Batch,
     scheme=SchemeName,
     sequence_parallel=SequenceParallel,

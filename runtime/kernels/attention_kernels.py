@@ -1,8 +1,11 @@
-"""Kernels of causal attention, forward and backward, with grouped-query heads and rotary positions.
+"""Kernels of causal attention, forward and backward, with grouped-query heads, rotary positions and sliding windows.
 
 The columns of a group are those of its query heads, then of the key and the value that they share. With rotary
 positions, queries and keys are rotated before they are multiplied: columns i and i + head / 2 of position p by the
-angle p · base^(-2 i / head).
+angle p · base^(-2 i / head). If only the first r columns of a head are rotated, r takes the place of head here.
+
+With a window of w tokens, a token sees itself and the w - 1 tokens before it. With a soft cap c, scores s become
+c · tanh(s / c).
 
 Shapes: sequences × groups × heads of a group × tokens × columns of a head.
 
@@ -11,6 +14,7 @@ Source: Vaswani et al., "Attention Is All You Need", 2017; Dao et al., "FlashAtt
 them).
 """
 
+from collections.abc import Mapping
 from math import log, sqrt
 
 from quadrille.runtime.arrays.array_library import Array
@@ -42,12 +46,13 @@ def _rotated(args: KernelArguments, x: Array, direction: int) -> Array:
     base = args.scalars.get("rotary_base")
     if base is None:
         return x
-    xp, half = args.xp, x.shape[4] // 2
+    xp, columns = args.xp, int(args.scalars.get("rotated", x.shape[4]))
+    half = columns // 2
     frequencies = xp.exp(xp.arange(half) * (-log(base) / half))
     angles = xp.arange(x.shape[3])[:, None] * frequencies * direction
     cosine, sine = xp.cos(angles).astype(x.dtype), xp.sin(angles).astype(x.dtype)
-    first, second = x[..., :half], x[..., half:]
-    return xp.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=4)
+    first, second, rest = x[..., :half], x[..., half:columns], x[..., columns:]
+    return xp.concatenate([first * cosine - second * sine, second * cosine + first * sine, rest], axis=4)
 
 
 def _queries_keys_values(args: KernelArguments) -> tuple[Array, Array, Array]:
@@ -63,12 +68,22 @@ def _transposed(x: Array) -> Array:
     return x.transpose(0, 1, 2, 4, 3)
 
 
-def _scores(args: KernelArguments, q: Array, k: Array) -> Array:
-    """The scores q kᵀ / √head, with -∞ where a token would see later ones."""
-    sequence, head = q.shape[3:]
-    scores = args.xp.matmul(q, _transposed(k)) / sqrt(head)
-    later = args.xp.triu(args.xp.ones((sequence, sequence), bool), 1)
-    return args.xp.where(later, -args.xp.inf, scores)
+def _score_root(scalars: Mapping[str, float]) -> float:
+    """The number by which scores are divided: √head, or the root of another number of columns."""
+    return sqrt(scalars.get("score_columns", scalars["head"]))
+
+
+def _scores(args: KernelArguments, q: Array, k: Array) -> tuple[Array, Array | None]:
+    """The scores q kᵀ / √head, with -∞ where a token sees no other; and their slopes under a soft cap."""
+    xp, sequence, cap = args.xp, q.shape[3], args.scalars.get("score_cap")
+    scores, slopes = xp.matmul(q, _transposed(k)) / _score_root(args.scalars), None
+    if cap is not None:
+        shares = xp.tanh(scores / cap)
+        scores, slopes = cap * shares, 1 - shares * shares
+    hidden = xp.triu(xp.ones((sequence, sequence), bool), 1)
+    if (window := int(args.scalars.get("window", 0))) and window < sequence:
+        hidden |= xp.tril(xp.ones((sequence, sequence), bool), -window)
+    return xp.where(hidden, -xp.inf, scores), slopes
 
 
 def _softmax(args: KernelArguments, scores: Array) -> tuple[Array, Array]:
@@ -103,7 +118,7 @@ def _dropped(weights: Array, factors: Array | None) -> Array:
 def attention(args: KernelArguments) -> None:
     """softmax(q kᵀ / √head) v for every head, after dropout; it stores the logarithms of the row sums."""
     q, k, v = _queries_keys_values(args)
-    weights, logarithms = _softmax(args, _scores(args, q, k))
+    weights, logarithms = _softmax(args, _scores(args, q, k)[0])
     args.into[0][...] = _rows(args.xp.matmul(_dropped(weights, _factors(args, weights)), v))
     args.into[1][...] = _rows(logarithms)
 
@@ -111,7 +126,7 @@ def attention(args: KernelArguments) -> None:
 def attention_keeping(args: KernelArguments) -> None:
     """Attention that also stores its weights (the softmax), for `attention_keeping_gradient`."""
     q, k, v = _queries_keys_values(args)
-    weights, _ = _softmax(args, _scores(args, q, k))
+    weights, _ = _softmax(args, _scores(args, q, k)[0])
     args.into[0][...] = _rows(args.xp.matmul(weights, v))
     args.into[1][...] = _rows(weights)
 
@@ -119,7 +134,7 @@ def attention_keeping(args: KernelArguments) -> None:
 def attention_dropping(args: KernelArguments) -> None:
     """Attention with dropout that also stores its weights, the mask, and the weights after dropout."""
     q, k, v = _queries_keys_values(args)
-    weights, _ = _softmax(args, _scores(args, q, k))
+    weights, _ = _softmax(args, _scores(args, q, k)[0])
     mask = _mask(args, weights)
     after = weights * (mask * scale(args))
     for into, stored in zip(args.into, (args.xp.matmul(after, v), weights, mask, after), strict=True):
@@ -132,17 +147,19 @@ def attention_gradient(args: KernelArguments) -> None:
     q, k, v = _queries_keys_values(args)
     y, g = (_heads(array, sequence, head, group) for array in (args.sources[1], args.sources[3]))
     log_sums = _heads(args.sources[2], sequence, 1, group)
-    weights = args.xp.exp(_scores(args, q, k) - log_sums)
+    scores, slopes = _scores(args, q, k)
+    weights = args.xp.exp(scores - log_sums)
     row_sums = (g * y).sum(axis=4, keepdims=True)
     factors = _factors(args, weights)
-    _write_gradients(args, (q, k, v), weights, g, row_sums, factors, _dropped(weights, factors))
+    _write_gradients(args, (q, k, v), weights, g, row_sums, factors, _dropped(weights, factors), slopes)
 
 
 def attention_keeping_gradient(args: KernelArguments) -> None:
     """The gradients of q, k and v, from the stored weights."""
     sequence, head, group = _lengths(args)
     weights, g = _heads(args.sources[1], sequence, sequence, group), _heads(args.sources[2], sequence, head, group)
-    _write_gradients(args, _queries_keys_values(args), weights, g, None, None, weights)
+    qkv = _queries_keys_values(args)
+    _write_gradients(args, qkv, weights, g, None, None, weights, _slopes(args, qkv))
 
 
 def attention_dropping_gradient(args: KernelArguments) -> None:
@@ -150,7 +167,13 @@ def attention_dropping_gradient(args: KernelArguments) -> None:
     sequence, head, group = _lengths(args)
     weights, mask, after = (_heads(array, sequence, sequence, group) for array in args.sources[1:4])
     g = _heads(args.sources[4], sequence, head, group)
-    _write_gradients(args, _queries_keys_values(args), weights, g, None, mask * scale(args), after)
+    qkv = _queries_keys_values(args)
+    _write_gradients(args, qkv, weights, g, None, mask * scale(args), after, _slopes(args, qkv))
+
+
+def _slopes(args: KernelArguments, qkv: tuple[Array, Array, Array]) -> Array | None:
+    """The slopes of the soft cap, from recomputed scores; None without a cap."""
+    return _scores(args, qkv[0], qkv[1])[1] if "score_cap" in args.scalars else None
 
 
 def _write_gradients(
@@ -161,6 +184,7 @@ def _write_gradients(
     row_sums: Array | None,
     factors: Array | None,
     after: Array,
+    slopes: Array | None,
 ) -> None:
     """Write the gradients of q, k and v, from the weights and the gradient of the output.
 
@@ -169,12 +193,15 @@ def _write_gradients(
     row_sums : row sums of the weights times their gradients; computed if not given
     factors : factors by which dropout multiplies the weights; None without dropout
     after : weights after dropout
+    slopes : slopes of the soft cap of the scores; None without a cap
     """
     xp, (q, k, v) = args.xp, qkv
     gradient_weights = _dropped(xp.matmul(g, _transposed(v)), factors)
     if row_sums is None:
         row_sums = (weights * gradient_weights).sum(axis=4, keepdims=True)
-    gradient_scores = weights * (gradient_weights - row_sums) / sqrt(q.shape[4])
+    gradient_scores = weights * (gradient_weights - row_sums) / _score_root(args.scalars)
+    if slopes is not None:
+        gradient_scores = gradient_scores * slopes
     gradients = [
         _rotated(args, xp.matmul(gradient_scores, k), -1),
         _rotated(args, _summed_over_group(xp.matmul(_transposed(gradient_scores), q)), -1),

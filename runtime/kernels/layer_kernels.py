@@ -24,6 +24,7 @@ from quadrille.runtime.kernels import (
     dropout_kernels,
     norm_kernels,
     pruning_kernels,
+    query_key_kernels,
     vocabulary_kernels,
 )
 from quadrille.runtime.kernels.kernel_arguments import KernelArguments as KernelArguments
@@ -141,6 +142,42 @@ def _swiglu_gradient(args: KernelArguments) -> None:
     args.into[0][:, 1::2] = g * silu
 
 
+def _geglu(args: KernelArguments) -> None:
+    """Y = gelu(gate) · up; gate and up are neighbouring columns."""
+    (x,) = args.sources
+    gate = x[:, 0::2]
+    args.into[0][...] = 0.5 * gate * (1 + _inner(args.xp, gate)) * x[:, 1::2]
+
+
+def _geglu_gradient(args: KernelArguments) -> None:
+    """Gradients of gate, g · up · gelu'(gate), and of up, g · gelu(gate)."""
+    x, g = args.sources
+    gate, up = x[:, 0::2], x[:, 1::2]
+    t = _inner(args.xp, gate)
+    slope = 0.5 * (1 + t) + 0.5 * gate * (1 - t * t) * GELU_SLOPE * (1 + 3 * GELU_CUBE * gate * gate)
+    args.into[0][:, 0::2] = g * up * slope
+    args.into[0][:, 1::2] = g * 0.5 * gate * (1 + t)
+
+
+def _scale(args: KernelArguments) -> None:
+    """Multiplies by a factor."""
+    args.updates[0][...] *= args.scalars["factor"]
+
+
+def _soft_cap(args: KernelArguments) -> None:
+    """X becomes cap · tanh(x / cap)."""
+    (x,) = args.updates
+    cap = args.scalars["cap"]
+    x[...] = cap * args.xp.tanh(x / cap)
+
+
+def _soft_cap_gradient(args: KernelArguments) -> None:
+    """G becomes g (1 - (y / cap)²), where y is the capped value."""
+    (y,) = args.sources
+    share = y / args.scalars["cap"]
+    args.updates[0][...] *= 1 - share * share
+
+
 def _square_error(args: KernelArguments) -> None:
     """Gradient and sum of weight (y - t)² / 2."""
     y, t = args.sources
@@ -189,6 +226,18 @@ KERNELS: dict[Function, Callable[[KernelArguments], None]] = {
     "gelu_gradient": _gelu_gradient,
     "swiglu": _swiglu,
     "swiglu_gradient": _swiglu_gradient,
+    "geglu": _geglu,
+    "geglu_gradient": _geglu_gradient,
+    "scale": _scale,
+    "soft_cap": _soft_cap,
+    "soft_cap_gradient": _soft_cap_gradient,
+    "head_norm": query_key_kernels.head_norm,
+    "head_norm_gradient": query_key_kernels.head_norm_gradient,
+    "qk_squares": query_key_kernels.qk_squares,
+    "qk_normalise": query_key_kernels.qk_normalise,
+    "qk_sums": query_key_kernels.qk_sums,
+    "qk_gradient": query_key_kernels.qk_gradient,
+    "qk_parameter_sums": query_key_kernels.qk_parameter_sums,
     "row_moments": norm_kernels.row_moments,
     "normalise": norm_kernels.normalise,
     "normalise_sums": norm_kernels.normalise_sums,

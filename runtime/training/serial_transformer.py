@@ -6,6 +6,7 @@ The tests check the formulas by finite differences, and against PyTorch where it
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,21 @@ def swiglu_gradient(x: Array, g: Array) -> Array:
     return gradient
 
 
+def geglu(x: Array) -> Array:
+    """The product gelu(gate) · up of every pair of columns."""
+    activated: Array = gelu(x[:, 0::2]) * x[:, 1::2]
+    return activated
+
+
+def geglu_gradient(x: Array, g: Array) -> Array:
+    """The gradient of gate and up."""
+    gate, up = x[:, 0::2], x[:, 1::2]
+    gradient = np.empty_like(x)
+    gradient[:, 0::2] = g * up * gelu_slope(gate)
+    gradient[:, 1::2] = g * gelu(gate)
+    return gradient
+
+
 def rotated(x: Array, base: float, direction: int = 1) -> Array:
     """Rows rotated by the angles of their positions; columns i and i + half form one complex number."""
     half = x.shape[1] // 2
@@ -78,13 +94,49 @@ def rotated(x: Array, base: float, direction: int = 1) -> Array:
     return np.hstack([z.real, z.imag])
 
 
-def _weights(q: Array, k: Array) -> Array:
-    """The causal attention weights: the softmax of q kᵀ / √head over each token and its predecessors."""
-    scores = q @ k.T / np.sqrt(q.shape[1])
-    scores = np.where(np.tril(np.ones_like(scores)) > 0, scores, -np.inf)
-    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    softmax: Array = weights / weights.sum(axis=1, keepdims=True)
-    return softmax
+@dataclass(frozen=True, slots=True)
+class AttentionRules:
+    """The rules of attention in one layer.
+
+    Parameters
+    ----------
+    architecture : architecture of the model
+    layer : number of the layer, which decides whether it has the window
+    """
+
+    architecture: Architecture = PLAIN
+    layer: int = 0
+
+    @property
+    def window(self) -> int:
+        """Tokens that a token sees; 0 for all before it."""
+        return 0 if self.architecture.is_global(self.layer) else self.architecture.window
+
+    def rotated(self, x: Array, direction: int = 1) -> Array:
+        """A query or key, of which the first columns are rotated by the positions of its rows."""
+        architecture, columns = self.architecture, self.architecture.rotated_columns(x.shape[1])
+        if architecture.positions != "rotary":
+            return x
+        local = 0.0 if architecture.is_global(self.layer) else architecture.local_rotary_base
+        turned = rotated(x[:, :columns], local or architecture.rotary_base, direction)
+        return np.hstack([turned, x[:, columns:]])
+
+    def root(self, head: int) -> float:
+        """The number by which scores are divided."""
+        return float(np.sqrt(self.architecture.score_columns or head))
+
+    def scores(self, q: Array, k: Array) -> tuple[Array, Array]:
+        """The scores of every pair of tokens under the soft cap, and the slope of the cap."""
+        return capped(q @ k.T / self.root(q.shape[1]), self.architecture.score_cap)
+
+    def weights(self, q: Array, k: Array) -> tuple[Array, Array]:
+        """The attention weights: the softmax of the scores over the tokens that each token sees; and the slopes."""
+        scores, slopes = self.scores(q, k)
+        distance = np.arange(q.shape[0])[:, None] - np.arange(k.shape[0])[None, :]
+        seen = (distance >= 0) & (distance < (self.window or q.shape[0]))
+        scores = np.where(seen, scores, -np.inf)
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return weights / weights.sum(axis=1, keepdims=True), slopes
 
 
 def _queries(
@@ -101,12 +153,10 @@ def _queries(
             yield slice(start, start + sequence), of_head, slice(j * head, (j + 1) * head)
 
 
-def _operands(qkv: Array, of_head: Sequence[slice], architecture: Architecture) -> tuple[Array, Array, Array]:
+def _operands(qkv: Array, of_head: Sequence[slice], rules: AttentionRules) -> tuple[Array, Array, Array]:
     """The q, k and v of a head; q and k are rotated by their positions if the model has rotary positions."""
     q, k, v = (qkv[:, columns_of_part] for columns_of_part in of_head)
-    if architecture.positions != "rotary":
-        return q, k, v
-    return rotated(q, architecture.rotary_base), rotated(k, architecture.rotary_base), v
+    return rules.rotated(q), rules.rotated(k), v
 
 
 class Masks:
@@ -157,13 +207,13 @@ def attention(
     layer: int = 0,
 ) -> Array:
     """The output of causal attention. The columns of `qkv` for a group are its queries, then their key and value."""
-    masks = masks or Masks()
+    masks, rules = masks or Masks(), AttentionRules(architecture, layer)
     groups = architecture.key_heads or heads
     output = np.empty((qkv.shape[0], qkv.shape[1] // (heads + 2 * groups) * heads))
     for rows, of_head, columns in _queries(qkv, sequence, heads, architecture):
-        q, k, v = _operands(qkv[rows], of_head, architecture)
+        q, k, v = _operands(qkv[rows], of_head, rules)
         head = columns.start // (columns.stop - columns.start)
-        output[rows, columns] = masks.weights(layer, rows.start, head, _weights(q, k)) @ v
+        output[rows, columns] = masks.weights(layer, rows.start, head, rules.weights(q, k)[0]) @ v
     return output
 
 
@@ -177,16 +227,15 @@ def attention_gradient(
     layer: int = 0,
 ) -> Array:
     """The gradient of the columns of q, k and v."""
-    gradient, masks = np.zeros_like(qkv), masks or Masks()
+    gradient, masks, rules = np.zeros_like(qkv), masks or Masks(), AttentionRules(architecture, layer)
     for rows, of_head, columns in _queries(qkv, sequence, heads, architecture):
-        q, k, v = _operands(qkv[rows], of_head, architecture)
-        weights, out = _weights(q, k), g[rows, columns]
+        q, k, v = _operands(qkv[rows], of_head, rules)
+        (weights, slopes), out = rules.weights(q, k), g[rows, columns]
         head = columns.start // (columns.stop - columns.start)
         towards = masks.weights(layer, rows.start, head, out @ v.T)
-        scores = weights * (towards - (weights * towards).sum(axis=1, keepdims=True)) / np.sqrt(q.shape[1])
+        scores = slopes * weights * (towards - (weights * towards).sum(axis=1, keepdims=True)) / rules.root(q.shape[1])
         parts = [scores @ k, scores.T @ q, masks.weights(layer, rows.start, head, weights).T @ out]
-        if architecture.positions == "rotary":
-            parts[:2] = [rotated(columns_of_part, architecture.rotary_base, -1) for columns_of_part in parts[:2]]
+        parts[:2] = [rules.rotated(columns_of_part, -1) for columns_of_part in parts[:2]]
         for columns_of_part, part in zip(of_head, parts, strict=True):
             gradient[rows, columns_of_part] += part
     return gradient
@@ -212,14 +261,17 @@ class _Model:
         self.sequence, self.heads, self.architecture = sequence, heads, architecture
 
     def product(self, x: Array, name: str, suffix: str) -> Array:
-        """The product X W, plus b if the architecture has biases."""
+        """The product X W, plus b if the product has a bias."""
         result: Array = x @ self.p[f"{name} W{suffix}"]
-        return result + self.p[f"{name} b{suffix}"] if self.architecture.biases else result
+        return result + self.p[f"{name} b{suffix}"] if self._has_bias(name) else result
+
+    def _has_bias(self, name: str) -> bool:
+        return self.architecture.biases or (name == "QKV" and self.architecture.qkv_biases)
 
     def backward_product(self, x: Array, name: str, suffix: str, g: Array) -> Array:
         """The gradient of X of a product."""
         self.gradients[f"{name} W{suffix}"] += x.T @ g
-        if self.architecture.biases:
+        if self._has_bias(name):
             self.gradients[f"{name} b{suffix}"] += g.sum(0, keepdims=True)
         return g @ self.p[f"{name} W{suffix}"].T
 
@@ -238,31 +290,96 @@ class _Model:
             self.gradients[f"{name} {letter}{suffix}"] += value
         return result
 
+    def input_norm(self, x: Array, name: str, suffix: str) -> Array:
+        """The norm of the input of attention or of the MLP; the input itself if the norms follow them."""
+        return x if self.architecture.norm_place == "after" else self.norm(x, name, suffix)
+
+    def backward_input_norm(self, x: Array, name: str, g: Array, suffix: str) -> Array:
+        return g if self.architecture.norm_place == "after" else self.backward_norm(x, name, g, suffix)
+
+    def output_norm(self, x: Array, name: str, suffix: str) -> Array:
+        """The norm of the output of attention or of the MLP; the output itself if the norms precede them."""
+        return x if self.architecture.norm_place == "before" else self.norm(x, name, suffix)
+
+    def backward_output_norm(self, x: Array, name: str, g: Array, suffix: str) -> Array:
+        return g if self.architecture.norm_place == "before" else self.backward_norm(x, name, g, suffix)
+
+    def activated(self, u: Array) -> Array:
+        """The output of the function between both products of the MLP."""
+        if not self.architecture.gated:
+            return gelu(u)
+        return geglu(u) if self.architecture.gate == "gelu" else swiglu(u)
+
+    def activated_gradient(self, u: Array, g: Array) -> Array:
+        if not self.architecture.gated:
+            gradient: Array = g * gelu_slope(u)
+            return gradient
+        return geglu_gradient(u, g) if self.architecture.gate == "gelu" else swiglu_gradient(u, g)
+
     def layer(self, x: Array, number: int) -> tuple[Array, tuple[Array, ...]]:
         """The output of a layer and the values that its gradient needs."""
         suffix = f" layer {number}"
-        n1 = self.norm(x, "norm1", suffix)
+        n1 = self.input_norm(x, "norm1", suffix)
         qkv = self.product(n1, "QKV", suffix)
-        a = attention(qkv, self.sequence, self.heads, self.architecture, self.masks, number)
-        x2 = x + self.masks.hidden("attention", number, self.product(a, "project", suffix))
-        n2 = self.norm(x2, "norm2", suffix)
+        normalised = self.query_key_norm(qkv, suffix)
+        a = attention(normalised, self.sequence, self.heads, self.architecture, self.masks, number)
+        d = self.product(a, "project", suffix)
+        x2 = x + self.masks.hidden("attention", number, self.output_norm(d, "attention norm", suffix))
+        n2 = self.input_norm(x2, "norm2", suffix)
         u = self.product(n2, "up", suffix)
-        active = swiglu(u) if self.architecture.gated else gelu(u)
-        output = x2 + self.masks.hidden("mlp", number, self.product(active, "down", suffix))
-        return output, (x, n1, qkv, a, x2, n2, u, active)
+        active = self.activated(u)
+        e = self.product(active, "down", suffix)
+        output = x2 + self.masks.hidden("mlp", number, self.output_norm(e, "mlp norm", suffix))
+        return output, (x, n1, qkv, normalised, a, d, x2, n2, u, active, e)
 
     def backward_layer(self, saved: tuple[Array, ...], g: Array, number: int) -> Array:
         """The gradient of a layer's input, from the gradient of its output."""
         suffix = f" layer {number}"
-        x, n1, qkv, a, x2, n2, u, active = saved
-        towards_active = self.backward_product(active, "down", suffix, self.masks.hidden("mlp", number, g))
-        towards_u = swiglu_gradient(u, towards_active) if self.architecture.gated else towards_active * gelu_slope(u)
-        g = g + self.backward_norm(x2, "norm2", self.backward_product(n2, "up", suffix, towards_u), suffix)
-        towards_a = self.backward_product(a, "project", suffix, self.masks.hidden("attention", number, g))
-        towards_qkv = attention_gradient(
-            qkv, self.sequence, self.heads, towards_a, self.architecture, self.masks, number
+        x, n1, qkv, normalised, a, d, x2, n2, u, active, e = saved
+        towards_e = self.backward_output_norm(e, "mlp norm", self.masks.hidden("mlp", number, g), suffix)
+        towards_u = self.activated_gradient(u, self.backward_product(active, "down", suffix, towards_e))
+        towards_n2 = self.backward_product(n2, "up", suffix, towards_u)
+        g = g + self.backward_input_norm(x2, "norm2", towards_n2, suffix)
+        towards_d = self.backward_output_norm(d, "attention norm", self.masks.hidden("attention", number, g), suffix)
+        towards_a = self.backward_product(a, "project", suffix, towards_d)
+        towards_normalised = attention_gradient(
+            normalised, self.sequence, self.heads, towards_a, self.architecture, self.masks, number
         )
-        return g + self.backward_norm(x, "norm1", self.backward_product(n1, "QKV", suffix, towards_qkv), suffix)
+        towards_qkv = self.backward_query_key_norm(qkv, towards_normalised, suffix)
+        towards_n1 = self.backward_product(n1, "QKV", suffix, towards_qkv)
+        return g + self.backward_input_norm(x, "norm1", towards_n1, suffix)
+
+    def _query_key_parts(self, qkv: Array, suffix: str) -> Iterator[tuple[Array, str, Array]]:
+        """The columns that are normalised together, the name of their γ, and its columns."""
+        groups, norm = self.architecture.key_heads or self.heads, self.architecture.qk_norm
+        group = self.heads // groups
+        head = qkv.shape[1] // (groups * (group + 2))
+        numbers, of_group = np.arange(groups)[:, None], np.arange(group + 1)[None, :]
+        columns = ((numbers * (group + 2) + of_group)[:, :, None]) * head + np.arange(head)
+        if norm == "head":
+            for kind, heads in (("query", columns[:, :-1]), ("key", columns[:, -1:])):
+                for one_head in heads.reshape(-1, head):
+                    yield one_head, f"{kind} norm γ{suffix}", np.arange(head)
+        if norm == "row":
+            stored = np.arange(columns.size).reshape(columns.shape)
+            for heads in (slice(0, -1), slice(-1, None)):
+                yield columns[:, heads].ravel(), f"QK norm γ{suffix}", stored[:, heads].ravel()
+
+    def query_key_norm(self, qkv: Array, suffix: str) -> Array:
+        """QKV with normalised queries and keys."""
+        result = qkv.copy()
+        for columns, name, of_gamma in self._query_key_parts(qkv, suffix):
+            result[:, columns] = rms_norm(qkv[:, columns], self.p[name][:, of_gamma])
+        return result
+
+    def backward_query_key_norm(self, qkv: Array, g: Array, suffix: str) -> Array:
+        """The gradient of QKV before the normalisation of queries and keys."""
+        result = g.copy()
+        for columns, name, of_gamma in self._query_key_parts(qkv, suffix):
+            gamma = self.p[name][:, of_gamma]
+            result[:, columns], towards_gamma = rms_norm_gradients(qkv[:, columns], gamma, g[:, columns])
+            self.gradients[name][:, of_gamma] += towards_gamma
+        return result
 
 
 def gpt_loss(
@@ -291,26 +408,36 @@ def gpt_loss(
     p = parameters
     gradients: Matrices = {name: np.zeros_like(value) for name, value in p.items()}
     model = _Model(p, gradients, sequence, heads, architecture, masks)
+    scale = np.sqrt(p["table"].shape[1]) if architecture.scaled_embedding else 1.0
     x = p["table"][tokens.ravel()]
     if architecture.positions == "learned":
         x = x + np.tile(p["positions"], (batch, 1))
-    x = masks.hidden("embedding", 0, x)
+    x = masks.hidden("embedding", 0, x * scale)
     saved = []
     for layer in range(layers):
         x, saved_layer = model.layer(x, layer)
         saved.append(saved_layer)
     last = model.norm(x, "last")
     table = "table" if architecture.shared_table else "output table"
-    loss, towards_logits = cross_entropy(last @ p[table].T, targets)
+    logits, slopes = capped(last @ p[table].T, architecture.logit_cap)
+    loss, towards_logits = cross_entropy(logits, targets)
+    towards_logits = towards_logits * slopes
     gradients[table] += towards_logits.T @ last
     g = model.backward_norm(x, "last", towards_logits @ p[table])
     for layer in reversed(range(layers)):
         g = model.backward_layer(saved[layer], g, layer)
-    g = masks.hidden("embedding", 0, g)
+    g = masks.hidden("embedding", 0, g) * scale
     np.add.at(gradients["table"], tokens.ravel(), g)
     if architecture.positions == "learned":
         gradients["positions"] += g.reshape(batch, sequence, -1).sum(axis=0)
     return loss, gradients
+
+
+def capped(x: Array, cap: float) -> tuple[Array, Array]:
+    """The numbers c · tanh(x / c) under a soft cap c, and their slopes; unchanged numbers without a cap."""
+    if not cap:
+        return x, np.ones_like(x)
+    return cap * np.tanh(x / cap), 1 / np.cosh(x / cap) ** 2
 
 
 def cross_entropy(logits: Array, targets: NDArray[Any]) -> tuple[float, Array]:

@@ -11,7 +11,8 @@ its start and end:
 Fused attention keeps its scores in registers and multiplies the causal half only; its dropout takes no time.  Unfused
 attention is two batches of square products, with the scores written and read between them: the softmax, the dropout
 with its mask if there is dropout, and, for rotary positions, a pass over queries and keys.  Backward takes twice as
-long.
+long.  A sliding window leaves out products in fused attention; unfused attention computes all scores and masks them.  A
+soft cap costs a pass over the scores in unfused attention, and nothing in fused attention.
 
 Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009; NVIDIA, "Matrix Multiplication Background",
 DU-09799-001, 2023; Dao et al., "FlashAttention", 2022; Korthikanti et al., arXiv 2205.05198, section 4 (what unfused
@@ -32,6 +33,8 @@ ROTARY_PASSES = 2
 """Passes of queries and keys over memory for rotary positions: read and written."""
 LEAST_TILE = 16
 """Side of the smallest tile, the product of a tensor core."""
+CAP_PASSES = 2
+"""Passes of the scores over memory for a soft cap: read and written."""
 MASK_BYTES = 1
 """Bytes of the dropout mask for each score."""
 IN_EPILOGUE: frozenset[Function] = frozenset(
@@ -102,7 +105,8 @@ def attention_seconds(work: AttentionProducts, touched: int, peak: float, rate: 
     second = best_product_seconds(work.count, s, s, h, peak, achieved)
     both = max(first, scores / rate) + max(second, scores / rate)
     dropout_bytes = DROPOUT_PASSES * work.item_bytes + MASK_BYTES if work.drops else 0
-    between = work.count * s * s * (SOFTMAX_PASSES * work.item_bytes + dropout_bytes) / rate
+    cap_bytes = CAP_PASSES * work.item_bytes if work.capped else 0
+    between = work.count * s * s * (SOFTMAX_PASSES * work.item_bytes + dropout_bytes + cap_bytes) / rate
     rotary = ROTARY_PASSES * work.rotated_bytes / rate
     return (2 if work.backward else 1) * (both + between + rotary)
 

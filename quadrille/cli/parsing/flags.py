@@ -48,6 +48,7 @@ class TrainingFlags(MatmulFlags):
     mlp: str = ""
     gpt: str = ""
     sequence: str = ""
+    approximate: bool = False
     batch: str = ""
     scheme: str = "4d"
     sequence_parallel: bool = False
@@ -105,6 +106,7 @@ class RankFlags:
 
     gpt: str = ""
     sequence: str = ""
+    approximate: bool = False
     batch: str = ""
     gpus: str = ""
     top: str = "8"

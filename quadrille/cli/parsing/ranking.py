@@ -39,6 +39,7 @@ from quadrille.experiments.workloads.rank_orders import ORDERS
 OF_STEPS = (
     "gpt",
     "sequence",
+    "approximate",
     "batch",
     "overlap",
     "attention",

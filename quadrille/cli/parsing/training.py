@@ -41,6 +41,8 @@ def parse_training(flags: TrainingFlags) -> TrainingExperiment:
         if (value := getattr(flags, name)) != usual:
             raise InputError(f"{_flag(name)} {value}: is for --matmul; --{_which(flags)} trains a model: leave it out")
     shape = find_shape(flags.gpt, parse_sequence(flags.sequence)) if flags.gpt else None
+    if shape is not None:
+        shape.check_approximations(accepted=flags.approximate)
     problem = _mlp(flags) if shape is None else _gpt(flags, shape)
     return TrainingExperiment(
         problem,
@@ -89,6 +91,8 @@ def _mlp(flags: TrainingFlags) -> Mlp:
     for name, value in values.items():
         if name not in names:
             raise InputError(f"{_flag(name)} {value}: is for --gpt; a stack of linear layers has no such choice")
+    if flags.approximate:
+        raise InputError("--approximate: is for --gpt; a stack of linear layers has no traits: leave it out")
     if flags.sequence:
         raise InputError(f"--sequence {flags.sequence}: is for --gpt; a stack of linear layers has rows: leave it out")
     if flags.keep_first != usual.keep_first:

@@ -18,7 +18,9 @@ from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.memory import KINDS, OFFLOAD_KINDS, largest_memory, memory_bytes_by_kind
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.scheme_4d import Scheme4D
+from quadrille.experiments.predict.closed_form import ClosedFormModel
 from quadrille.experiments.predict.predict import predict_record_and_timeline
+from quadrille.experiments.predict.sampled_step import closed_form_seconds
 from quadrille.experiments.predict.training_step import simulated_step
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
@@ -191,6 +193,14 @@ def test_rotary_positions_are_a_pass_of_their_own_where_attention_is_unfused():
     assert after["attention_gradient"] - before["attention_gradient"] == pytest.approx(2 * passed, rel=1e-6)
 
 
+def test_fused_attention_in_a_window_leaves_out_products_and_unfused_attention_only_masks_them():
+    whole, windowed = (replace(LONG, architecture=Architecture(window=window)) for window in (0, 1024))
+    share = (2048**2 - 1024**2) / 2048**2
+    for function, seconds in attention(windowed).items():
+        assert seconds == pytest.approx(share * attention(whole)[function])
+    assert attention(windowed, attention="unfused") == attention(whole, attention="unfused")
+
+
 def test_groups_of_heads_have_the_squares_of_all_their_queries():
     plain, grouped = (
         attention(replace(LONG, architecture=Architecture(key_heads=key_heads)), attention="unfused")
@@ -241,3 +251,13 @@ def test_a_pipelines_schedule_takes_what_the_closed_form_says():
         form = microbatches * slowest + (whole - slowest) / interleave
         assert form + update / 3 <= pipelined(3, microbatches, interleave) * 1.02
         assert form + update >= pipelined(3, microbatches, interleave) * 0.98
+
+
+@pytest.mark.parametrize("layers", [13, 14])
+def test_layers_with_windows_are_extrapolated_in_whole_periods(layers):
+    """Windows are a quarter of the sequence, so a mean of wrong layers would be far off."""
+    architecture = replace(LLAMA, window=512, global_every=6)
+    experiment = training(Grid(), Gpt(layers, 256, 4, 2048, 512, 4, architecture=architecture))
+    model = ClosedFormModel(machine(1), "float32", 1, experiment.execution.choices)
+    whole = model.closed_form(experiment.unchecked_schedule()).seconds
+    assert closed_form_seconds(experiment, model) == pytest.approx(whole, rel=1e-9)

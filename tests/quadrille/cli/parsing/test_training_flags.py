@@ -292,8 +292,27 @@ def test_what_a_model_has_that_no_schedule_has_is_said(capsys, tmp_path):
     path = tmp_path / "config.json"
     sizes = {"n_layer": 1, "hidden_size": 16, "n_head": 4, "seq_length": 8, "vocab_size": 128}
     path.write_text(json.dumps({"model_type": "bloom", **sizes}))
-    ended = called(capsys, "run", "--gpt", path, "--batch", "2", "--repeats", "1", "--warmups", "0")
-    assert "differs from the published model: no normalisation follows the embedding; attention's scores" in ended.line
+    words = (
+        "run",
+        "--gpt",
+        path,
+        "--batch",
+        "2",
+        "--repeats",
+        "1",
+        "--warmups",
+        "0",
+        "--json",
+        tmp_path / "record.json",
+    )
+    refused = called(capsys, *words)
+    assert refused.status == 2 and "ALiBi (and 1 more); --approximate goes on with that" in refused.line
+    ended = called(capsys, *words, "--approximate")
+    assert "differs from the published model: model_type = bloom: attention's scores have no ALiBi" in ended.err
+    texts = json.loads((tmp_path / "record.json").read_text())["options"]["approximate"]
+    assert len(texts) == 2
+    shown = called(capsys, "explain", tmp_path / "record.json").out + ended.out
+    assert all(text in shown for text in texts)
 
 
 def test_a_prediction_says_its_peak_its_critical_path_and_what_does_not_fit(capsys):

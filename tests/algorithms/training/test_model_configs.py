@@ -1,0 +1,266 @@
+"""Configuration files of dense families: what their keys mean, and how keys that cannot be are refused."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.training.gpt import gpt_from_shape
+from quadrille.algorithms.training.model_files import find_shape
+from quadrille.algorithms.training.model_shapes import GEMMA2, GEMMA3, OLMO2, QWEN2, QWEN3, SHAPES
+
+SIZES = {
+    "num_hidden_layers": 6,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "max_position_embeddings": 128,
+    "vocab_size": 256,
+}
+QWEN2_KEYS = {"model_type": "qwen2", "rope_theta": 1e6, "sliding_window": 32, "use_sliding_window": False}
+GEMMA3_KEYS = {"sliding_window": 32, "query_pre_attn_scalar": 168, "head_dim": 32}
+
+
+def shape_of(tmp_path, **keys):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({key: value for key, value in (SIZES | keys).items() if value is not ...}))
+    return find_shape(str(path))
+
+
+@pytest.mark.parametrize(
+    ("keys", "architecture"),
+    [
+        (QWEN2_KEYS, replace(QWEN2, key_heads=2)),
+        (QWEN2_KEYS | {"use_sliding_window": True, "max_window_layers": 0}, replace(QWEN2, key_heads=2, window=32)),
+        ({"model_type": "qwen3", "rope_theta": 1e6}, replace(QWEN3, key_heads=2)),
+        ({"model_type": "qwen3", "rope_theta": 1e6, "head_dim": 16}, replace(QWEN3, key_heads=2, head_columns=0)),
+        ({"model_type": "gemma2"}, replace(GEMMA2, key_heads=2)),
+        (
+            {"model_type": "gemma2", "attn_logit_softcapping": None, "final_logit_softcapping": None, "head_dim": 24},
+            replace(GEMMA2, key_heads=2, score_cap=0, logit_cap=0, head_columns=24),
+        ),
+        (
+            {"model_type": "gemma3_text", **GEMMA3_KEYS},
+            replace(GEMMA3, key_heads=2, window=32, score_columns=168, head_columns=32),
+        ),
+        (
+            {
+                "model_type": "gemma3_text",
+                **GEMMA3_KEYS,
+                "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+            },
+            replace(GEMMA3, key_heads=2, window=32, score_columns=168, head_columns=32, global_every=3),
+        ),
+        ({"model_type": "olmo2", "rope_theta": 500000}, replace(OLMO2, key_heads=2)),
+        (
+            {"model_type": "olmo3", "rope_theta": 500000, "sliding_window": 64},
+            replace(OLMO2, key_heads=2, window=64, global_every=4),
+        ),
+    ],
+    ids=str,
+)
+def test_the_keys_of_a_family_give_its_traits(tmp_path, keys, architecture):
+    shape = shape_of(tmp_path, **keys)
+    assert shape.architecture == architecture
+    assert not shape.approximations
+
+
+def test_the_language_model_of_images_and_text_is_read(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "gemma3", "text_config": SIZES | GEMMA3_KEYS}))
+    shape = find_shape(str(path))
+    assert shape.architecture == replace(GEMMA3, key_heads=2, window=32, score_columns=168, head_columns=32)
+    assert shape.differences == ("the encoder of images is left out",)
+
+
+def test_a_share_of_a_head_is_rotated(tmp_path):
+    phi = shape_of(tmp_path, model_type="phi3", partial_rotary_factor=0.75, sliding_window=None)
+    assert (phi.architecture.rotary_share, phi.architecture.window) == (0.75, 0)
+
+
+PUBLISHED = {
+    "llama3.2-1b": 1_235_814_400,
+    "llama3.2-3b": 3_212_749_824,
+    "mistral-7b": 7_241_732_096,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-1.5b": 1_543_714_304,
+    "qwen2.5-3b": 3_085_938_688,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen2.5-14b": 14_770_033_664,
+    "qwen2.5-32b": 32_763_876_352,
+    "qwen2.5-72b": 72_706_203_648,
+    "qwen3-4b": 4_022_468_096,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-14b": 14_768_307_200,
+    "qwen3-32b": 32_762_123_264,
+    "gemma-2-2b": 2_614_341_888,
+    "gemma-2-9b": 9_241_705_984,
+    "gemma-2-27b": 27_227_128_320,
+    "gemma-3-1b": 999_885_952,
+    "phi-3-mini": 3_821_079_552,
+    "phi-3-medium": 13_960_238_080,
+    "phi-4": 14_659_507_200,
+    "phi-4-mini": 3_836_021_760,
+    "olmo-2-1b": 1_484_916_736,
+    "olmo-2-7b": 7_298_617_344,
+    "olmo-2-13b": 13_716_198_400,
+    "olmo-2-32b": 32_234_279_936,
+}
+"""Elements of the published weights.
+
+Source: the safetensors totals that huggingface.co shows for the repositories that `model_shapes.py` names.
+"""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_named_models_have_the_parameters_of_the_published_weights(name):
+    assert SHAPES[name].parameters == PUBLISHED[name]
+    assert not SHAPES[name].differences
+
+
+def test_gemma3_has_the_published_weights_without_the_encoder_of_images():
+    """All sizes have the same encoder; its projection is of 1,152 columns to the hidden size, after a norm of 1,152."""
+    published = {"4b": 4_300_079_472, "12b": 12_187_325_040, "27b": 27_432_406_640}
+    encoders = set()
+    for size, total in published.items():
+        shape = SHAPES[f"gemma-3-{size}"]
+        encoders.add(total - shape.parameters - 1152 * (shape.hidden + 1))
+    assert len(encoders) == 1
+    assert encoders.pop() == pytest.approx(417e6, rel=1e-3)  # Gemma 3 Technical Report, table 1
+
+
+# Experts: counted, and refused by schedules.
+
+
+MIXTRAL = {
+    "model_type": "mixtral",
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 32768,
+    "vocab_size": 32000,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+}
+QWEN3_30B = {
+    "model_type": "qwen3_moe",
+    "num_hidden_layers": 48,
+    "hidden_size": 2048,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "intermediate_size": 6144,
+    "moe_intermediate_size": 768,
+    "max_position_embeddings": 40960,
+    "vocab_size": 151936,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+}
+QWEN3_235B = QWEN3_30B | {
+    "num_hidden_layers": 94,
+    "hidden_size": 4096,
+    "num_attention_heads": 64,
+    "moe_intermediate_size": 1536,
+}
+QWEN15 = {
+    "model_type": "qwen2_moe",
+    "num_hidden_layers": 24,
+    "hidden_size": 2048,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "intermediate_size": 5632,
+    "moe_intermediate_size": 1408,
+    "shared_expert_intermediate_size": 5632,
+    "max_position_embeddings": 8192,
+    "vocab_size": 151936,
+    "num_experts": 60,
+    "num_experts_per_tok": 4,
+}
+
+
+@pytest.mark.parametrize(
+    ("keys", "parameters", "active"),
+    [
+        (MIXTRAL, 46_702_792_704, 12.9e9),
+        (QWEN3_30B, 30_532_122_624, 3.35e9),
+        (QWEN3_235B, 235_093_634_560, 22.2e9),
+        (QWEN15, 14_315_784_192, 2.7e9),
+    ],
+    ids=["mixtral-8x7b", "qwen3-30b-a3b", "qwen3-235b-a22b", "qwen1.5-moe-a2.7b"],
+)
+def test_experts_are_counted_as_published_and_refused_by_schedules(tmp_path, keys, parameters, active):
+    """Totals: safetensors of huggingface.co; active ones: the names, and "Mixtral of Experts", arXiv 2401.04088."""
+    shape = shape_of(tmp_path, **keys)
+    assert shape.parameters == parameters
+    assert shape.active_parameters == pytest.approx(active, rel=0.01)
+    with pytest.raises(InputError, match="no schedule has experts yet, and this model has"):
+        gpt_from_shape(shape, 4)
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"model_type": "llama", "hidden_size": ..., "vocab_size": ...}, "hidden_size, vocab_size are missing"),
+        ({"model_type": "llama", "intermediate_size": ...}, "intermediate_size is missing"),
+        ({"model_type": "llama", "num_key_value_heads": 3}, "key_heads 3: must divide heads = 4"),
+        ({"model_type": "llama", "hidden_size": 66}, "heads 4: must divide hidden = 66"),
+        ({"model_type": "llama", "tie_word_embeddings": "no"}, "tie_word_embeddings = 'no': true or false"),
+        ({"model_type": "qwen3", "head_dim": 0}, "head_dim = 0: a whole number from 1"),
+        (
+            QWEN2_KEYS | {"use_sliding_window": True, "max_window_layers": 4},
+            "use_sliding_window = true with max_window_layers = 4",
+        ),
+        ({"model_type": "gemma3_text", "layer_types": ["full_attention"] * 5}, "layer_types has 5 entries: 6"),
+        ({"model_type": "gemma2", "layer_types": ["linear_attention"] * 6}, "layer_types has 'linear_attention'"),
+        (
+            {
+                "model_type": "olmo3",
+                "layer_types": ["sliding_attention", "full_attention"] * 2 + ["full_attention"] * 2,
+            },
+            "layer_types is no repeated pattern",
+        ),
+        (
+            {"model_type": "mistral", "layer_types": ["sliding_attention"] * 6},
+            "sliding_window is missing, and layer_types has 'sliding_attention'",
+        ),
+        (
+            {"model_type": "phi3", "partial_rotary_factor": 1.5},
+            "partial_rotary_factor = 1.5: a number above 0",
+        ),
+        ({"model_type": "phi3", "partial_rotary_factor": 0.2}, "is 3: an even number from 2 is needed"),
+        ({"model_type": "gemma2", "attn_logit_softcapping": -1}, "attn_logit_softcapping = -1: a number above 0"),
+        ({"model_type": "gemma3"}, "text_config is missing"),
+        ({"model_type": "mixtral", "num_local_experts": 8}, "num_experts_per_tok is missing"),
+        (
+            {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 9},
+            "num_experts_per_tok = 9: a whole number from 1 to num_local_experts = 8",
+        ),
+        ({"model_type": "qwen3_moe", "num_experts": 8}, "moe_intermediate_size is missing"),
+        (
+            {"model_type": "qwen3_moe", "moe_intermediate_size": 8, "mlp_only_layers": [6]},
+            "mlp_only_layers = [6]: a list of numbers of layers from 0 to 5",
+        ),
+        ({"model_type": "deepseek_v3", "n_routed_experts": 256}, "kv_lora_rank: attention with latent keys"),
+        ({"model_type": "gpt_oss"}, "num_local_experts: experts with biases"),
+    ],
+    ids=str,
+)
+def test_keys_that_cannot_be_are_refused_in_one_line(tmp_path, keys, said):
+    with pytest.raises(InputError, match=r"^model") as refused:
+        shape_of(tmp_path, **keys)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_no_schedule_does_must_be_accepted(tmp_path):
+    shape = shape_of(tmp_path, model_type="phi", num_key_value_heads=4, hidden_act="gelu_new")
+    with pytest.raises(InputError, match=r"the MLP follows attention.* \(and 1 more\); --approximate goes on"):
+        shape.check_approximations(accepted=False)
+    shape.check_approximations(accepted=True)
