@@ -1,12 +1,15 @@
 """Schedules in which each pipeline stage runs one pass of each kind: the passes of the first microbatch.
 
+If the last microbatch is smaller, the stages run its passes too.
+
 A prediction of whole steps from the times of single passes simulates such a schedule.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from quadrille.algorithms.analysis.folded_walk import different_iterations
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllReduce, Op
 from quadrille.algorithms.schedule.parts import Coordinates
@@ -26,17 +29,23 @@ class Section:
     phase: Phase
     kind: PassKind = "F"
     chunk: int = 0
+    of_last: bool = False
+    """Whether the pass is one of a smaller last microbatch."""
 
 
 def with_single_passes(schedule: Schedule, stages: Stages) -> Schedule:
     """The schedule with one step, in which each stage passes the first microbatch through each of its chunks.
+
+    A smaller last microbatch follows.
 
     Parameters
     ----------
     schedule : schedule of training steps with several pipeline stages
     stages : stages of the pipeline
     """
-    return schedule.with_program(lambda program: tuple(_one_step(entry, stages) for entry in program))
+    last_differs = bool(different_iterations(schedule))
+    microbatches = (0, stages.microbatches - 1) if last_differs else (0,)
+    return schedule.with_program(lambda program: tuple(_one_step(entry, stages, microbatches) for entry in program))
 
 
 def agrees_alone(op: Op, grid: Grid) -> bool:
@@ -44,7 +53,7 @@ def agrees_alone(op: Op, grid: Grid) -> bool:
     return isinstance(op, AllReduce) and op.buffer == DECISION and grid.length(op.axis) == 1
 
 
-def _one_step(entry: Op | Repeat, stages: Stages) -> Op | Repeat:
+def _one_step(entry: Op | Repeat, stages: Stages, microbatches: Sequence[int]) -> Op | Repeat:
     if not isinstance(entry, Repeat) or entry.loop != STEP:
         return entry
     body: list[Op | Repeat] = []
@@ -53,7 +62,7 @@ def _one_step(entry: Op | Repeat, stages: Stages) -> Op | Repeat:
         if not is_passes(each):
             body.append(each)
         elif each is passes[0]:
-            body += _single_passes(tuple(passes), stages)
+            body += _single_passes(tuple(passes), stages, microbatches)
     return replace(entry, count=1, body=tuple(body))
 
 
@@ -62,19 +71,19 @@ def is_passes(entry: Op | Repeat) -> bool:
     return isinstance(entry, DrivenPasses) or (isinstance(entry, Repeat) and entry.loop == SLOT)
 
 
-def _single_passes(passes: Program, stages: Stages) -> Program:
-    """The passes of the first microbatch through each chunk, in an order that is possible."""
+def _single_passes(passes: Program, stages: Stages, microbatches: Sequence[int]) -> Program:
+    """The passes of some microbatches through each chunk, one microbatch after the other."""
     slots = [each for each in (*repeats(passes), *passes) if isinstance(each, Repeat) and each.loop == SLOT]
     by_kind: dict[PassKind, Op | Repeat] = {}
     for entry in (each for slot in slots for each in slot.body):
         for kind in {each.kind for each in repeats((entry,)) if isinstance(each, Pass)}:
             by_kind.setdefault(kind, entry)
-    firsts = [chunk * stages.round_length for chunk in range(stages.chunks)]
     return tuple(
-        Repeat(SLOT, 1, (by_kind[kind],), first=first)
+        Repeat(SLOT, 1, (by_kind[kind],), first=stages.slot_of(chunk, microbatch))
+        for microbatch in microbatches
         for kind in ("F", "B", "W")
         if kind in by_kind
-        for first in firsts
+        for chunk in range(stages.chunks)
     )
 
 
@@ -103,8 +112,8 @@ def _sections_of_step(
         if isinstance(entry, Repeat) and is_passes(entry):
             kind = next(each.kind for each in repeats((entry,)) if isinstance(each, Pass))
             assert isinstance(entry.first, int)
-            chunk, _ = stages.of_slot(entry.first, backwards=kind == "B")
-            section = Section("passes", kind, chunk)
+            chunk, microbatch = stages.of_slot(entry.first, backwards=kind == "B")
+            section = Section("passes", kind, chunk, of_last=microbatch > 0)
         elif section.phase == "passes":
             section = Section("after")
         yield from ((op, place, section) for op, place in walk((entry,), coordinates))
