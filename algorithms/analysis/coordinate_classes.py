@@ -253,7 +253,7 @@ def _stays(distance: Affine, coordinate: int, length: int) -> bool:
 
 def lengths_before_cut(schedule: Schedule, part: Part, axis: Axis) -> set[int]:
     """Returns the lengths (at most two) of the range that the cut over `axis` divides [elements]."""
-    sizes = {schedule.sizes[part.dimension]}
+    sizes = {schedule.sizes[variant.dimension] for variant in part.variants}
     if axis in part.axes:
         return part_lengths(schedule, sizes, part.axes[: part.axes.index(axis)])
     units = part_lengths(schedule, sizes, part.axes)

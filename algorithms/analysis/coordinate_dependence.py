@@ -6,7 +6,7 @@ coordinates along an axis fall into a few kinds.  Where the coordinate itself co
 of panels, a root or peer), every coordinate is a kind of its own.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Generic, TypeVar
@@ -32,11 +32,25 @@ class Dependence:
     thresholds : by axis, the coordinates at which some block changes its size
     distinct_axes : axes along which every coordinate counts
     loops : loops whose index counts
+    iterations : (loop, index) of single iterations that differ from all others of their loop
     """
 
     thresholds: dict[Axis, set[int]] = field(default_factory=dict)
     distinct_axes: set[Axis] = field(default_factory=set)
     loops: set[str] = field(default_factory=set)
+    iterations: set[tuple[str, int]] = field(default_factory=set)
+
+    def of_indices(self, indices: Mapping[str, int]) -> tuple[int | None, ...]:
+        """A key that is equal for loop indices between which an op does not distinguish.
+
+        >>> needs = Dependence(loops={"panel"}, iterations={("microbatch", 3)})
+        >>> needs.of_indices({"panel": 7, "microbatch": 2}), needs.of_indices({"panel": 7, "microbatch": 3})
+        ((7, 0), (7, 1))
+        """
+        return (
+            *(indices.get(loop) for loop in sorted(self.loops)),
+            *(int(indices.get(loop) == index) for loop, index in sorted(self.iterations)),
+        )
 
     @property
     def axes(self) -> list[Axis]:
@@ -128,6 +142,9 @@ def _add_compressed(tensor: Tensor, sizes: tuple[set[int], set[int]], schedule: 
 
 def _add_part(part: Part, schedule: Schedule, result: Dependence) -> set[int]:
     """Adds the dependence of a part to `result`; returns the lengths that the part may have, or a superset."""
+    if part.in_iteration is not None:
+        result.iterations.add(part.in_iteration[:2])
+        return set[int]().union(*(_add_part(variant, schedule, result) for variant in part.variants))
     if part.panel is not None:
         _add_panel(part.panel, result)
         edges = part.panel.edges(schedule.grid, schedule.sizes[part.dimension])
@@ -211,13 +228,14 @@ class CoordinateKinds:
             _, kinds = result.kinds(axis, grid.length(axis))
             if len(set(kinds)) > 1:
                 self._axes.append((axis, kinds))
-        self._loops = sorted(result.loops)
+        self._loops, self._iterations = sorted(result.loops), sorted(result.iterations)
 
     def of(self, coordinates: Coordinates) -> Kind:
         """Kind of the coordinates."""
         along, indices = coordinates.along, coordinates.indices
         kind = [kinds[along[axis]] for axis, kinds in self._axes]
         kind += [indices.get(loop, 0) for loop in self._loops]
+        kind += [indices.get(loop) == index for loop, index in self._iterations]
         return tuple(kind)
 
 

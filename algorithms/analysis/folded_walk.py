@@ -37,7 +37,7 @@ def differing_loops(schedule: Schedule) -> frozenset[str]:
     """Returns the loops whose index changes a size, a peer, a root or a trip count.
 
     An index that only selects copies of a tensor makes no difference.  An index at which another loop starts makes a
-    difference only if that loop's index does.
+    difference only if that loop's index does.  A loop in which single iterations differ is none of them.
     """
     loops = {part.panel.loop for tensor in schedule.tensors.values() for part in _parts(tensor) if part.panel}
     loops |= {name for tensor in schedule.tensors.values() for part in _parts(tensor) for name in part.rotated_by}
@@ -49,9 +49,20 @@ def differing_loops(schedule: Schedule) -> frozenset[str]:
             loops |= variables(getattr(op, field_name, 0))
     entries = [entry for role in schedule.roles for entry in repeats(role.program)]
     loops |= {name for repeat in entries if not isinstance(repeat.count, Panel) for name in variables(repeat.count)}
-    while further := {name for repeat in entries if repeat.loop in loops for name in variables(repeat.first)} - loops:
+    deciding = loops | {loop for loop, _ in different_iterations(schedule)}
+    while (
+        further := {name for repeat in entries if repeat.loop in deciding for name in variables(repeat.first)}
+        - deciding
+    ):
         loops |= further
+        deciding |= further
     return frozenset(loops)
+
+
+def different_iterations(schedule: Schedule) -> frozenset[tuple[str, int]]:
+    """Returns loop and index of each iteration in which tensors have other sizes than in all others of the loop."""
+    parts = (part for tensor in schedule.tensors.values() for part in _parts(tensor))
+    return frozenset(part.in_iteration[:2] for part in parts if part.in_iteration is not None)
 
 
 def _parts(tensor: Tensor) -> tuple[Part, Part]:
@@ -82,7 +93,8 @@ class FoldedWalks:
         tensors = schedule.tensors.values()
         rotated = {name for tensor in tensors for part in (tensor.rows, tensor.columns) for name in part.rotated_by}
         self._schedule = schedule
-        self._walk = _Walk(choices, differing_loops(schedule), frozenset(rotated))
+        different = different_iterations(schedule)
+        self._walk = _Walk(choices, differing_loops(schedule), different, frozenset(rotated))
 
         self._kinds = schedule.cached(OpKinds)
         self._instances: dict[tuple[tuple[Axis, int], ...], tuple[RepeatedInstance, ...]] = {}
@@ -115,11 +127,13 @@ class _Walk:
     ----------
     choices : algorithms of the collectives
     differing : loops whose iterations are not all equivalent
+    different : loop and index of single iterations that differ from all others of the loop
     rotated : loops whose index rotates blocks
     """
 
     choices: Choices
     differing: frozenset[str]
+    different: frozenset[tuple[str, int]]
     rotated: frozenset[str]
 
     def through(self, program: Program, coordinates: Coordinates, count: int) -> Iterator[RepeatedInstance]:
@@ -134,7 +148,10 @@ class _Walk:
         """Returns an index for each kind of iteration, and the number of iterations of the kind."""
         indices = entry.indices(coordinates)
         if entry.loop not in self.differing:
-            return [(indices[0], len(indices))] if indices else []
+            singles = [index for loop, index in self.different if loop == entry.loop and index in indices]
+            equal = next((index for index in indices if index not in singles), None)
+            kinds = [] if equal is None else [(equal, len(indices) - len(singles))]
+            return [*kinds, *((index, 1) for index in singles)]
         panel = entry.count
         if isinstance(panel, Panel) and not entry.backwards and self._is_plain_panel_loop(panel, entry):
             return list(panel_iteration_kinds(panel, coordinates).values())

@@ -312,7 +312,7 @@ def gathered_in_place(schedule: Schedule) -> dict[str, AllGather]:
 def _is_fixed(schedule: Schedule, name: str) -> bool:
     """Whether a tensor has one buffer, on all ranks, whose block no loop moves."""
     tensor = schedule.tensors[name]
-    moves = any(part.panel is not None or part.rotated_by for part in (tensor.rows, tensor.columns))
+    moves = not (tensor.rows.is_fixed and tensor.columns.is_fixed)
     somewhere = tensor.held_at is not None or tensor.stages is not None or tensor.on_host or tensor.band_of is not None
     return not (moves or somewhere or tensor.copies)
 

@@ -73,7 +73,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     scheme : parallel scheme of a training step
     sequence_parallel : whether rows are scattered between products (Megatron-LM's sequence parallelism)
     zero : ZeRO stage: 1 shards the optimizer, 2 also gradients, 3 also weights, over the data axis
-    micro_batch : sequences or rows of a microbatch on each coordinate of data and z
+    micro_batch : sequences or rows of a microbatch on each coordinate of data and z; the last may be smaller
     interleave : chunks of layers of a pipeline stage
     pipeline_schedule : rule of the order of passes on a pipeline stage
     pipeline_limit : largest number of microbatches in flight on a message-driven stage; 0 for the number of stages

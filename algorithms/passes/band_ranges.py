@@ -164,9 +164,9 @@ class BandedOps:
         return self._fewest_rows(name) >= self.count * (rows.unit if keeps_units else 1)
 
     def _fewest_rows(self, name: str) -> int:
-        """Rows on the last rank, whose parts are the shortest."""
-        start, stop = self._schedule.tensors[name].rows.bounds(self._last_rank)
-        return stop - start
+        """Rows in the smallest microbatch on the last rank, whose parts are the shortest."""
+        variants = self._schedule.tensors[name].rows.variants
+        return min(stop - start for start, stop in (rows.bounds(self._last_rank) for rows in variants))
 
     def _declare_band(self, name: str, index: int) -> str:
         """Declares a band of a tensor and returns its name."""

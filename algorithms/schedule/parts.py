@@ -178,6 +178,8 @@ class Part:
     unit : elements that a cut keeps together (rows of a sequence, columns of an attention head)
     finer : axes that cut further, through units too
     band : (index, count) of one band of rows; whole units where there are enough
+    in_iteration : (loop, index, dimension): iteration `index` of `loop` cuts another dimension (a smaller last
+        microbatch); index 0 is not accepted, because an index is 0 outside its loop
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> rows = Part("m", ("data", "z"))
@@ -190,6 +192,10 @@ class Part:
     [(30, 37), (37, 44), (44, 50)]
     >>> [Part("m", ("data", "z"), unit=10, band=(i, 2)).bounds(coordinates) for i in range(2)]
     [(30, 40), (40, 50)]
+    >>> rows = Part("m", ("z",), in_iteration=("microbatch", 2, "last m"))
+    >>> coordinates = Coordinates(Grid(z=2), {"m": 8, "last m": 4}, {"z": 1})
+    >>> [rows.bounds(coordinates.during("microbatch", index)) for index in range(3)]
+    [(4, 8), (4, 8), (2, 4)]
     """
 
     dimension: str
@@ -199,6 +205,18 @@ class Part:
     unit: int = 1
     finer: tuple[Axis, ...] = ()
     band: tuple[int, int] | None = None
+    in_iteration: tuple[str, int, str] | None = None
+
+    def __post_init__(self) -> None:
+        assert self.in_iteration is None or self.in_iteration[1] > 0, self.in_iteration
+
+    @property
+    def variants(self) -> tuple["Part", ...]:
+        """The part in most iterations and, if there is an iteration with another dimension, the part in it."""
+        if self.in_iteration is None:
+            return (self,)
+        usual = replace(self, in_iteration=None)
+        return usual, replace(usual, dimension=self.in_iteration[2])
 
     @property
     def cut_over(self) -> tuple[Axis, ...]:
@@ -209,7 +227,7 @@ class Part:
         """First element in the whole dimension, and one past the last."""
         if self.panel is not None:
             return self.panel.bounds(coordinates)
-        start, stop = 0, coordinates.sizes[self.dimension]
+        start, stop = 0, coordinates.sizes[self._dimension(coordinates)]
         for axis in self.axes:
             length = coordinates.grid.length(axis)
             if length == 1:
@@ -225,6 +243,13 @@ class Part:
             first, last = self.band_of(stop - start)
             start, stop = start + first, start + last
         return start, stop
+
+    def _dimension(self, coordinates: Coordinates) -> str:
+        """The dimension that the part cuts in the current iteration."""
+        if self.in_iteration is None:
+            return self.dimension
+        loop, index, dimension = self.in_iteration
+        return dimension if coordinates.indices.get(loop) == index else self.dimension
 
     def band_of(self, length: int) -> tuple[int, int]:
         """Start and stop of the band in a range of `length` elements.
@@ -244,6 +269,11 @@ class Part:
         if axis == self.axes[-1]:
             index += sum(coordinates.variable(name) for name in self.rotated_by)
         return index % coordinates.grid.length(axis)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the range is the same in all iterations of all loops."""
+        return self.panel is None and not self.rotated_by and self.in_iteration is None
 
     @property
     def rotates(self) -> bool:

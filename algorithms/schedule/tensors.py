@@ -1,7 +1,8 @@
 """Tensors of a schedule: matrices with their distribution over the grid, and the block that a rank holds."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
 from quadrille.algorithms.schedule.expressions import IntExpression, evaluate, variables
@@ -134,6 +135,13 @@ class Tensor:
     staged_in: str | None = None
     value_of: str | None = None
     kept: "Kept | None" = None
+
+    @property
+    def variants(self) -> tuple["Tensor", ...]:
+        """The tensor in most iterations and, if there is an iteration in which it has other sizes, the tensor in it."""
+        pairs = list(zip_longest(self.rows.variants, self.columns.variants))
+        rows, columns = pairs[0]
+        return tuple(replace(self, rows=row or rows, columns=column or columns) for row, column in pairs)
 
     @property
     def shards(self) -> tuple[Axis, ...]:

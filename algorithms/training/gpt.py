@@ -190,16 +190,13 @@ def gpt_from_shape(shape: ModelShape, batch: int, **options: Any) -> Gpt:
     return Gpt(*sizes, inner=inner, architecture=shape.architecture, **options)
 
 
-def check_gpt(problem: Gpt, grid: Grid, scheme: Scheme, rows: int) -> None:
-    """Raises InputError for a grid that does not divide the model.
-
-    Parameters
-    ----------
-    rows : sequences of a microbatch over all ranks
+def check_gpt(problem: Gpt, grid: Grid, scheme: Scheme) -> None:
+    """Checks that a grid can divide a GPT and its batch.
 
     Raises
     ------
-    InputError : heads that their axis does not divide, fewer sequences than parts, or an axis that the scheme lacks
+    InputError : heads that their axis does not divide, a microbatch above the share of the batch or with fewer
+        sequences than parts, stages that cannot be, or an axis that the scheme lacks
     """
     scheme.check(grid)
     axis = scheme.inner.columns
@@ -211,25 +208,26 @@ def check_gpt(problem: Gpt, grid: Grid, scheme: Scheme, rows: int) -> None:
             f"grid {axis}={grid.length(axis)}: {cut} are cut over {axis}, "
             f"which must divide {name} = {groups}: accepted are {divisors}"
         )
+    parts = microbatches(problem.batch, problem.micro_batch, grid)
     for layout in (scheme.stream, scheme.inner):
-        parts = prod(grid.length(row_axis) for row_axis in layout.rows)
-        if rows < parts:
+        needed = prod(grid.length(row_axis) for row_axis in layout.rows)
+        if parts.last < needed:
             words = " times ".join(f"{row_axis}={grid.length(row_axis)}" for row_axis in layout.rows)
-            subject = "batch" if rows == problem.batch else "microbatch of"
-            raise InputError(f"{subject} {rows}: at least {words}, {parts} sequences, are needed")
+            raise InputError(f"{parts.smallest('batch')}: at least {words}, {needed} sequences, are needed")
+    pipeline_stages(problem, grid)
     refuse_sharded_weights(problem.zero, grid)
 
 
 def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
     """Returns the schedule of `steps` training steps."""
+    check_gpt(problem, grid, scheme)
     parts = microbatches(problem.batch, problem.micro_batch, grid)
-    check_gpt(problem, grid, scheme, parts.rows)
     stages = pipeline_stages(problem, grid)
     buckets = None if problem.offload is None else Buckets(problem.offload, grid, problem.sizes)
     plan = parameter_sharding(
         grid, problem.zero, problem.precision, parts.count, problem.gathered, buckets, problem.pruning
     )
-    layers = _model_layers(problem, scheme, stages, problem.dropout_of(parts.rows))
+    layers = _model_layers(problem, scheme, stages, parts)
     step = GptStep(layers, stages, plan, problem.steps, problem.adam)
     statistics = problem.precision.statistics
     tensors = [
@@ -238,14 +236,14 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
         *optimizer_tensors(step.parameters, problem.adam, statistics),
         *step.tensors(),
         *stages.tensors,
-        *_stream(problem, scheme, stages),
+        *_stream(problem, scheme, stages, parts),
         *_inputs(problem, scheme, stages, parts),
     ]
     tensors += bucket_tensors(step.parameters, plan, tensors)
     outputs = (LOSS, *(name for parameter in step.parameters for name in (parameter.name, parameter.gradient)))
     return Schedule(
         f"gpt {scheme.name}",
-        problem.sizes | {"batch": parts.rows} | (buckets.sizes_of(step.parameters) if buckets else {}),
+        problem.sizes | parts.sizes("batch") | (buckets.sizes_of(step.parameters) if buckets else {}),
         grid,
         problem.dtype,
         declare(*(in_dtype_of_statistics(parameter, statistics) for parameter in step.with_copies(tensors))),
@@ -264,10 +262,10 @@ def pipeline_stages(problem: Gpt, grid: Grid) -> Stages:
     return Stages(grid.pipeline, problem.layers, parts.count, chunks, order, limit, problem.stages)
 
 
-def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages, dropout: Dropout) -> ModelLayers:
+def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages, parts: Microbatches) -> ModelLayers:
     """The embedding, the transformer layer, the last normalisation and the loss under a scheme."""
-    rows, hidden = Part("batch", unit=problem.sequence), Part("hidden")
-    architecture = problem.architecture
+    rows, hidden = parts.part("batch", problem.sequence), Part("hidden")
+    architecture, dropout = problem.architecture, problem.dropout_of(parts.rows)
     shape = LayerShape(
         problem.layers,
         problem.hidden,
@@ -321,9 +319,9 @@ def _dropped_embedding(embedding: Layer, scheme: Scheme, rows: Part, dropout: Dr
     )
 
 
-def _stream(problem: Gpt, scheme: Scheme, stages: Stages) -> list[Tensor]:
+def _stream(problem: Gpt, scheme: Scheme, stages: Stages, parts: Microbatches) -> list[Tensor]:
     """The activation that passes through all layers, and its gradient, in two copies if one may still be in flight."""
-    rows, hidden = Part("batch", unit=problem.sequence), Part("hidden")
+    rows, hidden = parts.part("batch", problem.sequence), Part("hidden")
     return [
         stages.tensor(scheme.stream.tensor("X", rows, hidden, ((LAYER, problem.layers + 1),)), "batch"),
         replace(scheme.stream.tensor("dX", rows, hidden), copies=stages.gradient_copies),
@@ -332,7 +330,7 @@ def _stream(problem: Gpt, scheme: Scheme, stages: Stages) -> list[Tensor]:
 
 
 def _inputs(problem: Gpt, scheme: Scheme, stages: Stages, parts: Microbatches) -> list[Tensor]:
-    rows = Part("batch", unit=problem.sequence)
+    rows = parts.part("batch", problem.sequence)
     copies = ((STEP, problem.steps), *parts.copies)
     tokens = replace(rows, axes=scheme.token_rows)
     return [

@@ -1,10 +1,12 @@
 """Microbatches: a batch is processed in parts, and their gradients are accumulated before the optimizer step.
 
-    microbatches = batch / (micro-batch · data · z)
+    microbatches = ⌈batch / (micro-batch · data · z)⌉
 
 `micro-batch` counts the sequences (MLP: rows) of one microbatch on the ranks of one coordinate along data and z, which
 cut the batch, as Megatron-LM counts them for each data-parallel replica.  Microbatch j consists of sequences j ·
-micro-batch · data · z and following, on any grid.
+micro-batch · data · z and following, on any grid.  The last microbatch has what remains: a batch of 10 in microbatches
+of 4 is processed as 4, 4 and 2.  So the number of rows of a pass depends on its microbatch (`Part.in_iteration`), and
+buffers have room for the largest.
 
 Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", arXiv
 2104.04473, section 2.2.
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.parts import Part
 
 MICROBATCH = "microbatch"
 
@@ -25,11 +28,40 @@ class Microbatches:
     Parameters
     ----------
     count : number of microbatches
-    rows : sequences, or rows, of one microbatch over all ranks
+    rows : sequences, or rows, of each microbatch but the last over all ranks
+    last : sequences, or rows, of the last microbatch
     """
 
     count: int
     rows: int
+    last: int
+
+    def part(self, dimension: str, unit: int = 1) -> Part:
+        """The rows of a microbatch; in the last microbatch another dimension, if it is smaller."""
+        if not self.smaller_last:
+            return Part(dimension, unit=unit)
+        return Part(dimension, unit=unit, in_iteration=(MICROBATCH, self.count - 1, f"last {dimension}"))
+
+    def sizes(self, dimension: str) -> dict[str, int]:
+        """Lengths of the dimensions of `part`."""
+        smaller = {f"last {dimension}": self.last} if self.smaller_last else {}
+        return {dimension: self.rows, **smaller}
+
+    @property
+    def smaller_last(self) -> bool:
+        """Whether the last microbatch is smaller than the others."""
+        return self.last < self.rows
+
+    @property
+    def last_share(self) -> float:
+        """Rows of the last microbatch, relative to the others."""
+        return self.last / self.rows
+
+    def smallest(self, whole: str) -> str:
+        """The smallest microbatch as the subject of a message; `whole` is the word for a single one."""
+        if self.count == 1:
+            return f"{whole} {self.rows}"
+        return f"last microbatch of {self.last}" if self.smaller_last else f"microbatch of {self.rows}"
 
     @property
     def copies(self) -> tuple[tuple[str, int], ...]:
@@ -41,20 +73,24 @@ def microbatches(batch: int, micro_batch: int | None, grid: Grid) -> Microbatche
     """Returns the microbatches of a batch; one for the whole batch if no size is given.
 
     >>> microbatches(24, 2, Grid(data=2, z=3))
-    Microbatches(count=2, rows=12)
+    Microbatches(count=2, rows=12, last=12)
+    >>> microbatches(10, 4, Grid())
+    Microbatches(count=3, rows=4, last=2)
 
     Raises
     ------
-    InputError : a size below 1, or a batch that is no multiple of it
+    InputError : a size below 1, or above the share of the batch
     """
     if micro_batch is None:
-        return Microbatches(1, batch)
+        return Microbatches(1, batch, batch)
     if micro_batch < 1:
         raise InputError(f"micro-batch {micro_batch}: a whole number from 1 is accepted")
-    rows = micro_batch * grid.data * grid.z
-    if batch % rows:
+    share = -(-batch // (grid.data * grid.z))
+    if micro_batch > share:
         raise InputError(
-            f"batch {batch}: a multiple of micro-batch {micro_batch} times data={grid.data} times z={grid.z}, "
-            f"{rows}, is accepted"
+            f"micro-batch {micro_batch}: at most {share} is accepted, the share of batch {batch} on each of "
+            f"data={grid.data} times z={grid.z} parts"
         )
-    return Microbatches(batch // rows, rows)
+    rows = min(batch, micro_batch * grid.data * grid.z)
+    count = -(-batch // rows)
+    return Microbatches(count, rows, batch - (count - 1) * rows)

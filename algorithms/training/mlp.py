@@ -115,7 +115,7 @@ def orientation(layer: int) -> Orientation:
     return "transposed" if layer % 2 else "normal"
 
 
-def check_mlp(problem: Mlp, grid: Grid, scheme: Scheme, rows: int) -> None:
+def check_mlp(problem: Mlp, grid: Grid, scheme: Scheme, parts: Microbatches) -> None:
     """Checks that a grid can divide an MLP.
 
     Parameters
@@ -123,7 +123,7 @@ def check_mlp(problem: Mlp, grid: Grid, scheme: Scheme, rows: int) -> None:
     problem : the MLP
     grid : grid of ranks
     scheme : parallel scheme
-    rows : rows of a microbatch over all ranks
+    parts : microbatches of the batch
 
     Raises
     ------
@@ -132,24 +132,23 @@ def check_mlp(problem: Mlp, grid: Grid, scheme: Scheme, rows: int) -> None:
     scheme.check(grid)
     for layout in (scheme.stream, scheme.inner):
         axes = [*layout.rows, *layout.finer]
-        parts = prod(grid.length(row_axis) for row_axis in axes)
-        if rows < parts:
+        needed = prod(grid.length(row_axis) for row_axis in axes)
+        if parts.last < needed:
             words = " times ".join(f"{row_axis}={grid.length(row_axis)}" for row_axis in axes)
-            subject = "rows" if rows == problem.rows else "microbatch of"
-            raise InputError(f"{subject} {rows}: at least {words}, {parts} rows, are needed")
+            raise InputError(f"{parts.smallest('rows')}: at least {words}, {needed} rows, are needed")
     refuse_sharded_weights(problem.zero, grid)
 
 
 def mlp_schedule(problem: Mlp, grid: Grid, scheme: Scheme) -> Schedule:
     """Returns the schedule of `steps` training steps."""
     parts = microbatches(problem.rows, problem.micro_batch, grid)
-    check_mlp(problem, grid, scheme, parts.rows)
+    check_mlp(problem, grid, scheme, parts)
     stages = pipeline_stages(problem, grid)
     buckets = None if problem.offload is None else Buckets(problem.offload, grid, problem.sizes)
     plan = parameter_sharding(
         grid, problem.zero, problem.precision, parts.count, problem.gathered, buckets, problem.pruning
     )
-    products = [scheme.linear(_linear(problem, layer)) for layer in range(problem.layers)]
+    products = [scheme.linear(_linear(problem, layer, parts)) for layer in range(problem.layers)]
     layers = [pruned_layer(product, problem.pruning) for product in products]
     loss = _loss(problem, scheme, stages)
     step = MlpStep(layers, loss, stages, Steps(plan, problem.steps, problem.adam, grid.pipeline > 1))
@@ -159,13 +158,13 @@ def mlp_schedule(problem: Mlp, grid: Grid, scheme: Scheme) -> Schedule:
         *(parameter.stored for parameter in step.parameters),
         *optimizer_tensors(step.parameters, problem.adam, statistics),
         *stages.tensors,
-        *_activations(problem, scheme),
+        *_activations(problem, scheme, parts),
         *_inputs(problem, scheme, stages, parts),
     ]
     tensors += bucket_tensors(step.parameters, plan, tensors)
     return Schedule(
         f"mlp {scheme.name}",
-        problem.sizes | {"rows": parts.rows} | (buckets.sizes_of(step.parameters) if buckets else {}),
+        problem.sizes | parts.sizes("rows") | (buckets.sizes_of(step.parameters) if buckets else {}),
         grid,
         problem.dtype,
         declare(*(in_dtype_of_statistics(parameter, statistics) for parameter in step.with_copies(tensors))),
@@ -185,11 +184,11 @@ def pipeline_stages(problem: Mlp, grid: Grid) -> Stages:
     )
 
 
-def _linear(problem: Mlp, layer: int) -> Linear:
+def _linear(problem: Mlp, layer: int, parts: Microbatches) -> Linear:
     number = layer + 1
     return Linear(
         f"L{number}",
-        Part("rows"),
+        parts.part("rows"),
         Part(f"width{layer}"),
         Part(f"width{number}"),
         f"H{layer}",
@@ -207,25 +206,25 @@ def layout_of(scheme: Scheme, layer: int) -> Layout:
     return sides(scheme, orientation(layer))[0]
 
 
-def _activation(scheme: Scheme, name: str, layer: int) -> Tensor:
-    return layout_of(scheme, layer).tensor(name, Part("rows"), Part(f"width{layer}"))
+def _activation(scheme: Scheme, name: str, layer: int, parts: Microbatches) -> Tensor:
+    return layout_of(scheme, layer).tensor(name, parts.part("rows"), Part(f"width{layer}"))
 
 
-def _activations(problem: Mlp, scheme: Scheme) -> list[Tensor]:
+def _activations(problem: Mlp, scheme: Scheme, parts: Microbatches) -> list[Tensor]:
     """Outputs of GELU, and the gradients of all activations."""
     last = problem.layers
-    tensors = [_activation(scheme, f"dZ{layer}", layer) for layer in range(1, last + 1)]
+    tensors = [_activation(scheme, f"dZ{layer}", layer, parts) for layer in range(1, last + 1)]
     for layer in range(1, last):
-        tensors += [_activation(scheme, f"H{layer}", layer), _activation(scheme, f"dH{layer}", layer)]
+        tensors += [_activation(scheme, name, layer, parts) for name in (f"H{layer}", f"dH{layer}")]
     return tensors
 
 
 def _inputs(problem: Mlp, scheme: Scheme, stages: Stages, parts: Microbatches) -> list[Tensor]:
-    ends = ((INPUT, 0, 0), (TARGET, problem.layers, stages.loss_stage))
-    return [
-        replace(_activation(scheme, name, layer), copies=parts.copies, stages=stages.at(stage))
-        for name, layer, stage in ends
-    ]
+    ends = (
+        (_activation(scheme, INPUT, 0, parts), stages.at(0)),
+        (_activation(scheme, TARGET, problem.layers, parts), stages.at(stages.loss_stage)),
+    )
+    return [replace(tensor, copies=parts.copies, stages=at) for tensor, at in ends]
 
 
 def _loss(problem: Mlp, scheme: Scheme, stages: Stages) -> Layer:

@@ -548,6 +548,17 @@ class Stages:
         chunk = rest // length
         return self.chunks - 1 - chunk if backwards else chunk, rounds * length + rest % length
 
+    def slot_of(self, position: int, microbatch: int) -> int:
+        """The slot in which a microbatch passes through the chunk at a position in the order of the stage's slots.
+
+        >>> stages = Stages(2, layers=4, microbatches=4, chunks=2)
+        >>> [stages.of_slot(stages.slot_of(1, microbatch), backwards=False) for microbatch in range(4)]
+        [(1, 0), (1, 1), (1, 2), (1, 3)]
+        """
+        length = self.round_length
+        rounds, rest = divmod(microbatch, length)
+        return (rounds * self.chunks + position) * length + rest
+
     def in_flight(self, stage: int) -> int:
         """Largest number of slots in flight on a stage: its warm-up slots and one more."""
         if self.v_placed:

@@ -1,12 +1,15 @@
 """Schedules in which each pipeline stage runs one pass of each kind: the passes of the first microbatch.
 
+If the last microbatch is smaller, the stages run its passes too.
+
 A prediction of whole steps from the times of single passes simulates such a schedule.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from quadrille.algorithms.analysis.folded_walk import different_iterations
 from quadrille.algorithms.schedule.expressions import IntExpression, Lookup
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllReduce, Op
@@ -15,6 +18,7 @@ from quadrille.algorithms.schedule.program import DrivenPasses, Pass, PassKind, 
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.v_order import v_order
 from quadrille.algorithms.training.adam import STEP
+from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.pipeline import CHUNK, DECISION, SLOT, STAGE, Stages
 
 Phase = Literal["setup", "before", "passes", "after"]
@@ -28,17 +32,23 @@ class Section:
     phase: Phase
     kind: PassKind = "F"
     chunk: int = 0
+    of_last: bool = False
+    """Whether the pass is one of a smaller last microbatch."""
 
 
 def with_single_passes(schedule: Schedule, stages: Stages) -> Schedule:
     """The schedule with one step, in which each stage passes the first microbatch through each of its chunks.
+
+    A smaller last microbatch follows.
 
     Parameters
     ----------
     schedule : schedule of training steps with several pipeline stages
     stages : stages of the pipeline
     """
-    return schedule.with_program(lambda program: tuple(_one_step(entry, stages) for entry in program))
+    last_differs = bool(different_iterations(schedule))
+    microbatches = (0, stages.microbatches - 1) if last_differs else (0,)
+    return schedule.with_program(lambda program: tuple(_one_step(entry, stages, microbatches) for entry in program))
 
 
 def agrees_alone(op: Op, grid: Grid) -> bool:
@@ -46,7 +56,7 @@ def agrees_alone(op: Op, grid: Grid) -> bool:
     return isinstance(op, AllReduce) and op.buffer == DECISION and grid.length(op.axis) == 1
 
 
-def _one_step(entry: Op | Repeat, stages: Stages) -> Op | Repeat:
+def _one_step(entry: Op | Repeat, stages: Stages, microbatches: Sequence[int]) -> Op | Repeat:
     if not isinstance(entry, Repeat) or entry.loop != STEP:
         return entry
     body: list[Op | Repeat] = []
@@ -55,7 +65,7 @@ def _one_step(entry: Op | Repeat, stages: Stages) -> Op | Repeat:
         if not is_passes(each):
             body.append(each)
         elif each is passes[0]:
-            body += _single_passes(tuple(passes), stages)
+            body += _single_passes(tuple(passes), stages, microbatches)
     return replace(entry, count=1, body=tuple(body))
 
 
@@ -64,26 +74,29 @@ def is_passes(entry: Op | Repeat) -> bool:
     return isinstance(entry, DrivenPasses) or (isinstance(entry, Repeat) and entry.loop == SLOT)
 
 
-def _single_passes(passes: Program, stages: Stages) -> Program:
-    """The passes of the first microbatch through each chunk, in an order that is possible."""
+def _single_passes(passes: Program, stages: Stages, microbatches: Sequence[int]) -> Program:
+    """The passes of some microbatches through each chunk, one microbatch after the other."""
     slots = [each for each in (*repeats(passes), *passes) if isinstance(each, Repeat) and each.loop == SLOT]
     by_kind: dict[PassKind, Op | Repeat] = {}
     for entry in (each for slot in slots for each in slot.body):
         for kind in {each.kind for each in repeats((entry,)) if isinstance(each, Pass)}:
             by_kind.setdefault(kind, entry)
     return tuple(
-        Repeat(SLOT, 1, (by_kind[kind],), first=first) for kind, first in _first_slots(stages) if kind in by_kind
+        Repeat(SLOT, 1, (by_kind[kind],), first=slot)
+        for microbatch in microbatches
+        for kind, slot in _slots_of(stages, microbatch)
+        if kind in by_kind
     )
 
 
-def _first_slots(stages: Stages) -> list[tuple[PassKind, IntExpression]]:
-    """Kind and number of the slot in which the first microbatch passes through each chunk."""
+def _slots_of(stages: Stages, microbatch: int) -> list[tuple[PassKind, IntExpression]]:
+    """Kind and number of the slot in which a microbatch passes through each chunk."""
     if not stages.v_placed:
-        firsts = [chunk * stages.round_length for chunk in range(stages.chunks)]
-        return [(kind, first) for kind in get_args(PassKind) for first in firsts]
+        slots = [stages.slot_of(chunk, microbatch) for chunk in range(stages.chunks)]
+        return [(kind, slot) for kind in get_args(PassKind) for slot in slots]
     orders = [v_order(stages.count, stage, stages.microbatches) for stage in range(stages.count)]
     return [
-        (kind, Lookup((tuple(order.index((kind, chunk, 0)) for order in orders),), (0, STAGE)))
+        (kind, Lookup((tuple(order.index((kind, chunk, microbatch)) for order in orders),), (0, STAGE)))
         for kind, chunk, _ in v_order(stages.count, 0, 1)
     ]
 
@@ -112,4 +125,9 @@ def _sections_of_step(body: Program, coordinates: Coordinates) -> Iterator[tuple
         elif section.phase == "passes":
             section = Section("after")
         for op, place in walk((entry,), coordinates):
-            yield op, place, replace(section, chunk=place.variable(CHUNK)) if section.phase == "passes" else section
+            yield op, place, _at(section, place) if section.phase == "passes" else section
+
+
+def _at(section: Section, place: Coordinates) -> Section:
+    """The section of a pass with the chunk and the microbatch of an op in it."""
+    return replace(section, chunk=place.variable(CHUNK), of_last=place.variable(MICROBATCH) > 0)

@@ -29,5 +29,5 @@ def passes_are_quicker(prepared: PreparedExperiment, limits: "Limits") -> bool:
         return False
     stages, single = experiment.stages, with_single_passes(schedule, experiment.stages)
     ranks = [schedule.grid.rank_at({"pipeline": stage}) for stage in range(stages.count)]
-    phases = Counter(section.phase for rank in ranks for _, _, section in sections(single, rank))
+    phases = Counter(section.phase for rank in ranks for _, _, section in sections(single, rank) if not section.of_last)
     return phases["passes"] * stages.microbatches * OP_WALL_SECONDS > limits.long_seconds

@@ -103,7 +103,7 @@ def predict_passes(
     spans = _spans_by_rank(single)
 
     def times_of(rank: int) -> StageTimes:
-        return stage_times(schedule, rank, spans[single.breakdowns.stands_for(rank)])
+        return stage_times(schedule, rank, spans[single.breakdowns.stands_for(rank)], stages)
 
     walks = [_walk([_slowest(map(times_of, members)) for members in chain], stages) for chain in chains]
     walk = max(walks, key=lambda each: each.seconds)
@@ -174,7 +174,7 @@ def _walk(each: Sequence[StageTimes], stages: Stages) -> _Walk:
     seconds = slot_seconds(each, stages, begins)
     slots_in_time, ends = slots_and_ends(stages, seconds)
     after = ends_after_passes(each, ends)
-    slots = stage_slots(stages, slots_in_time, begins, seconds.travels)
+    slots = stage_slots(stages, slots_in_time, seconds)
     last = max(end for ends in after for _, end in ends)
     return _Walk(each, slots, after, last)
 
@@ -232,24 +232,29 @@ def _timeline_spans(measured: TimeBreakdowns, walk: _Walk, shown: Mapping[int, S
 
 
 class _Counts:
-    """How often ops run in a step, relative to a simulation of single passes."""
+    """How often and how long ops run in a step, relative to a simulation of single passes."""
 
     def __init__(self, each: Sequence[StageTimes], microbatches: int) -> None:
-        self._single: Counter[str] = Counter()
-        self._step: Counter[str] = Counter()
+        self._single: dict[str, float] = defaultdict(float)
+        self._step: dict[str, float] = defaultdict(float)
         self._most: Counter[str] = Counter()
         for times in each:
             of_stage: Counter[str] = Counter()
+            equal = microbatches if times.smaller_last is None else times.smaller_last
             for section, ops in times.by_section.items():
+                instances = equal if section.phase == "passes" and not section.of_last else 1
                 for timed in ops:
-                    of_stage[timed.op.name] += microbatches if section.phase == "passes" else 1
-                    self._single[timed.op.name] += 1
-            self._step.update(of_stage)
+                    weight = 1.0 if times.smaller_last is None else timed.span.seconds
+                    of_stage[timed.op.name] += instances
+                    self._step[timed.op.name] += instances * weight
+                    self._single[timed.op.name] += weight
             self._most |= of_stage
 
     def factor(self, name: str) -> float:
-        """Instances of an op in a step for each instance in the simulation of single passes."""
-        return self._step[name] / self._single[name] if name in self._single else 1.0
+        """Instances of an op in a step for each in the simulation of single passes; of a smaller last microbatch, the
+        ratio of their times.
+        """
+        return self._step[name] / self._single[name] if self._single.get(name) else 1.0
 
     def scaled(self, op: OpTimes) -> OpTimes:
         """The times of an op in a step."""
@@ -270,7 +275,7 @@ def _with_receives(times: Mapping[str, OpTimes], walk: _Walk, stages: Stages) ->
     for rank, slots in zip(walk.each, walk.slots, strict=True):
         idle = slots.idle_before()
         for slot, start, end in slots.received():
-            message = rank.receive(slot.kind, slot.chunk)
+            message = rank.receive(rank.section(slot))
             assert message is not None
             seconds[message.op] += (end - start) / stages.count
             exposed[message.op] += idle[slot] / stages.count

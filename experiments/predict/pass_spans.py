@@ -1,7 +1,7 @@
 """Spans of ranks of a pipeline in a whole step, copied from a simulation of single passes to the slots of the step."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from quadrille.algorithms.formats.record import PathPart
@@ -11,7 +11,7 @@ from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.single_passes import Section
 from quadrille.experiments.predict.pass_times import StageTimes, TimedOp
-from quadrille.experiments.predict.pipeline_slots import Slot
+from quadrille.experiments.predict.pipeline_slots import Slot, SlotSeconds
 from quadrille.simulator.prediction import TimeBreakdowns
 from quadrille.simulator.ranks.time_breakdown import OpInstance, TimeBreakdown
 
@@ -54,16 +54,13 @@ class StageSlots:
         return {slot: max(0.0, slot.start - end) for slot, end in zip(self.slots, ends, strict=False)}
 
 
-def stage_slots(
-    stages: Stages, slots: Iterable[Slot], begins: Sequence[float], travels: Mapping[tuple[PassKind, int], float]
-) -> list[StageSlots]:
+def stage_slots(stages: Stages, slots: Iterable[Slot], seconds: SlotSeconds) -> list[StageSlots]:
     """The slots of each stage.
 
     Parameters
     ----------
     slots : slots of all stages
-    begins : time at which each stage begins its passes [s]
-    travels : time of each message, by kind of its pass and position of the chunk that receives it [s]
+    seconds : times of the slots
     """
     slots = list(slots)
     ends = {(slot.kind, slot.microbatch, stages.part(slot.stage, slot.chunk)): slot.end for slot in slots}
@@ -74,7 +71,7 @@ def stage_slots(
 
     def arrival(slot: Slot) -> tuple[float | None, float]:
         part = stages.part(slot.stage, slot.chunk)
-        travel = travels.get((slot.kind, part))
+        travel = seconds.of_microbatch(slot.microbatch, stages).travels.get((slot.kind, part))
         if travel is None:
             return None, 0.0
         return ends[slot.kind, slot.microbatch, part + step[slot.kind]] + travel, travel
@@ -83,7 +80,7 @@ def stage_slots(
     for stage in range(stages.count):
         messages = [arrival(slot) for slot in by_stage[stage]]
         arrivals, times = tuple(time for time, _ in messages), tuple(travel for _, travel in messages)
-        each.append(StageSlots(tuple(by_stage[stage]), begins[stage], arrivals, times, stages.driven))
+        each.append(StageSlots(tuple(by_stage[stage]), seconds.begins[stage], arrivals, times, stages.driven))
     return each
 
 
@@ -123,10 +120,11 @@ class RankSpans:
             self._add_pass(slot, *received.get(slot, (slot.start, slot.start)))
 
     def _add_pass(self, slot: Slot, receive_start: float, receive_end: float) -> None:
-        start, begun = self.times.pass_start(slot.kind, slot.chunk), slot.start
-        early = self.times.early(slot.kind, slot.chunk)
+        section = self.times.section(slot)
+        start, begun = self.times.pass_start(section), slot.start
+        early = self.times.early(section)
         late = slot.start + sum(timed.span.seconds for timed in early)
-        for timed in self.times.by_section[Section("passes", slot.kind, slot.chunk)]:
+        for timed in self.times.by_section[section]:
             span = timed.span
             if isinstance(timed.op, Receive) and timed.between_stages:
                 self._add(timed, receive_start, receive_end)

@@ -8,8 +8,9 @@ after      steps from the last pass to the end of a step: work of the stage, and
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from quadrille.algorithms.analysis.folded_walk import different_iterations
 from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.ops import Communication, Op, Receive, Send
 from quadrille.algorithms.schedule.parts import Coordinates
@@ -18,7 +19,7 @@ from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.single_passes import Section, agrees_alone, sections
-from quadrille.experiments.predict.pipeline_slots import SlotSeconds
+from quadrille.experiments.predict.pipeline_slots import Slot, SlotSeconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,45 +43,48 @@ class StageTimes:
     Parameters
     ----------
     rank : number of the rank
+    smaller_last : number of the last microbatch, if it is smaller than the others
     by_section : ops of each section
     """
 
     rank: int
+    smaller_last: int | None = None
     by_section: dict[Section, list[TimedOp]] = field(default_factory=dict)
 
-    def receive(self, kind: PassKind, chunk: int) -> Span | None:
+    def section(self, slot: Slot) -> Section:
+        """The section with the times of a slot."""
+        return Section("passes", slot.kind, slot.chunk, of_last=slot.microbatch == self.smaller_last)
+
+    def receive(self, section: Section) -> Span | None:
         """The span of the message that begins a pass; None if the pass needs no message."""
-        ops = self.by_section.get(Section("passes", kind, chunk), ())
+        ops = self.by_section.get(section, ())
         received = [each.span for each in ops if each.between_stages and isinstance(each.op, Receive)]
         return max(received, key=lambda span: span.end, default=None)
 
-    def pass_start(self, kind: PassKind, chunk: int) -> float:
+    def pass_start(self, section: Section) -> float:
         """Time at which a pass begins [s]."""
-        message = self.receive(kind, chunk)
-        own = [each.span.start for each in self.own(Section("passes", kind, chunk))]
+        message = self.receive(section)
+        own = [each.span.start for each in self.own(section)]
         return message.end if message is not None else min(own, default=0.0)
 
-    def pass_seconds(self, kind: PassKind, chunk: int) -> float:
+    def pass_seconds(self, section: Section) -> float:
         """Time of a pass with its early ops [s]."""
-        early = sum(each.span.seconds for each in self.early(kind, chunk))
-        return early + self.pass_end(kind, chunk) - self.pass_start(kind, chunk)
+        early = sum(each.span.seconds for each in self.early(section))
+        return early + self.pass_end(section) - self.pass_start(section)
 
-    def early(self, kind: PassKind, chunk: int) -> list[TimedOp]:
+    def early(self, section: Section) -> list[TimedOp]:
         """The ops of a pass that ran while the stage waited for the message, and that nothing overlaps."""
-        start = self.pass_start(kind, chunk)
-        own = self.own(Section("passes", kind, chunk))
-        return [each for each in own if each.span.end <= start and not is_concurrent(each.op)]
+        start = self.pass_start(section)
+        return [each for each in self.own(section) if each.span.end <= start and not is_concurrent(each.op)]
 
     @property
     def work_seconds(self) -> float:
         """Time of one pass of each kind through each chunk [s]."""
-        passes = [section for section in self.by_section if section.phase == "passes"]
-        return sum(self.pass_seconds(section.kind, section.chunk) for section in passes)
+        return sum(self.pass_seconds(section) for section in self.by_section if section.phase == "passes")
 
-    def pass_end(self, kind: PassKind, chunk: int) -> float:
+    def pass_end(self, section: Section) -> float:
         """Time at which a pass ends [s]."""
-        own = self.own(Section("passes", kind, chunk))
-        return max((each.span.end for each in own), default=self.pass_start(kind, chunk))
+        return max((each.span.end for each in self.own(section)), default=self.pass_start(section))
 
     def end_of(self, *phases: str) -> float:
         """Time at which the last op of these phases ends [s]."""
@@ -92,17 +96,18 @@ class StageTimes:
         return [each for each in self.by_section.get(section, ()) if not each.between_stages]
 
 
-def stage_times(schedule: Schedule, rank: int, spans: Sequence[Span]) -> StageTimes:
+def stage_times(schedule: Schedule, rank: int, spans: Sequence[Span], stages: Stages) -> StageTimes:
     """The ops of a rank with their spans.
 
     Parameters
     ----------
     schedule : schedule in which each stage runs one pass of each kind
     spans : spans of the rank
+    stages : stages of the pipeline
     """
     by_instance = {(span.op, span.index): span for span in spans}
     instances: Counter[str] = Counter()
-    times = StageTimes(rank)
+    times = StageTimes(rank, stages.microbatches - 1 if different_iterations(schedule) else None)
     for op, coordinates, section in sections(schedule, rank):
         span = by_instance.get((op.name, instances[op.name]))
         instances[op.name] += 1
@@ -119,26 +124,33 @@ def slot_seconds(each: Sequence[StageTimes], stages: Stages, begins: Sequence[fl
     each : times of a rank of each stage
     begins : time at which each stage begins its passes [s]
     """
+    has_smaller_last = any(times.smaller_last is not None for times in each)
+    last = _slot_seconds(each, stages, of_last=True) if has_smaller_last else None
+    return replace(_slot_seconds(each, stages, of_last=False), begins=begins, last=last)
+
+
+def _slot_seconds(each: Sequence[StageTimes], stages: Stages, *, of_last: bool) -> SlotSeconds:
+    """The times of the slots of a microbatch: the first, or a smaller last one."""
     places = [stages.place(part) for part in range(stages.count * stages.chunks)]
 
     def seconds(kind: PassKind) -> list[float]:
-        return [each[stage].pass_seconds(kind, chunk) for stage, chunk in places]
+        return [each[stage].pass_seconds(Section("passes", kind, chunk, of_last)) for stage, chunk in places]
 
     weights = seconds("W") if stages.splits else ()
-    return SlotSeconds(seconds("F"), seconds("B"), 0.0, weights, _travels(each, stages), begins)
+    return SlotSeconds(seconds("F"), seconds("B"), 0.0, weights, _travels(each, stages, of_last=of_last))
 
 
-def _travels(each: Sequence[StageTimes], stages: Stages) -> dict[tuple[PassKind, int], float]:
+def _travels(each: Sequence[StageTimes], stages: Stages, *, of_last: bool) -> dict[tuple[PassKind, int], float]:
     """Time of each message, by kind of its pass and position of the chunk that receives it [s]."""
     travels: dict[tuple[PassKind, int], float] = {}
     steps: tuple[tuple[PassKind, int], ...] = (("F", -1), ("B", 1))
     for kind, step in steps:
         for part in range(stages.count * stages.chunks):
             stage, chunk = stages.place(part)
-            message = each[stage].receive(kind, chunk)
+            message = each[stage].receive(Section("passes", kind, chunk, of_last))
             if message is not None:
                 sender, sent_chunk = stages.place(part + step)
-                end = each[sender].pass_end(kind, sent_chunk)
+                end = each[sender].pass_end(Section("passes", kind, sent_chunk, of_last))
                 travels[kind, part] = message.end - max(message.start, end)
     return travels
 

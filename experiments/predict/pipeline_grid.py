@@ -10,7 +10,7 @@ LONGEST = 120
 IDLE, GOES_ON = ".", "-"
 
 
-def pipeline_grid(stages: Stages) -> list[str]:
+def pipeline_grid(stages: Stages, *, smaller_last: bool = False) -> list[str]:
     r"""The passes of all stages in time, a line for each stage, and the share of idle slots (bubbles).
 
     >>> print("\n".join(pipeline_grid(Stages(2, layers=2, microbatches=3))))
@@ -21,6 +21,7 @@ def pipeline_grid(stages: Stages) -> list[str]:
     Parameters
     ----------
     stages : stages, chunks and microbatches; passes take as long as they have layers, and messages take no time
+    smaller_last : whether the last microbatch is smaller than the others; its passes are drawn as long as the others
     """
     alike = len(set(stages.part_sizes)) == 1
     lengths = [1 if alike else size for size in stages.part_sizes]
@@ -31,8 +32,9 @@ def pipeline_grid(stages: Stages) -> list[str]:
     idle = 1 - sum(slot.end - slot.start for slot in slots) / (stages.count * length)
     rule = "interleaved" if stages.chunks > 1 and not stages.v_placed else stages.schedule
     chunks = f", {stages.chunks} chunks of layers each" if stages.chunks > 1 else ""
+    last = " (the last is smaller)" if smaller_last else ""
     title = (
-        f"pipeline: {rule}, {stages.count} stages{chunks}, {stages.microbatches} microbatches; "
+        f"pipeline: {rule}, {stages.count} stages{chunks}, {stages.microbatches} microbatches{last}; "
         f"{_passes(stages)}{'' if alike else ' for each layer'}, "
         f"{100 * idle:.3g} % of the slots are idle ({IDLE})"
     )

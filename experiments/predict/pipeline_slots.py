@@ -44,6 +44,7 @@ class SlotSeconds:
     travels : time of the message that begins a pass of a kind on a chunk, by kind and position of the chunk, where it
         is not `travel`; from the end of the pass before, so negative for a message that is sent earlier
     begins : time at which each stage may begin its first slot; 0 for all if empty
+    last : times of the last microbatch, if it is smaller than the others; None if it is not
     """
 
     forward: Sequence[float]
@@ -52,6 +53,12 @@ class SlotSeconds:
     weights: Sequence[float] = ()
     travels: Mapping[tuple[PassKind, int], float] = field(default_factory=dict)
     begins: Sequence[float] = ()
+    last: "SlotSeconds | None" = None
+
+    def of_microbatch(self, microbatch: int, stages: Stages) -> "SlotSeconds":
+        """The times of the slots of a microbatch."""
+        is_last = microbatch == stages.microbatches - 1
+        return self.last if is_last and self.last is not None else self
 
     def travel_to(self, kind: PassKind, part: int) -> float:
         """Time of the message that begins a pass of a kind on the chunk at a position."""
@@ -151,8 +158,9 @@ class _PipelineWalk:
         return next_pass(self._stages.schedule, replace(self._states[stage], arrived=arrived))
 
     def _begin(self, stage: int, kind: PassKind, now: float) -> None:
-        stages, times = self._stages, self._times
+        stages = self._stages
         _, microbatch, part = self._next[stage][kind]
+        times = self._times.of_microbatch(microbatch, stages)
         begun = self._begun[stage]
         begun[kind] += 1
         self._next[stage][kind] = self._input(stage, kind, begun[kind])

@@ -100,13 +100,13 @@ def closed_form_step(
     """
     costs = costs_of(sample_experiment(experiment))
     stages, hop = experiment.stages, _stage_message_seconds(experiment, closed_form_model)
-    seconds = costs.seconds.step(stages, hop) + _table_gradient_seconds(
+    last = experiment.microbatches.last_share
+    seconds = costs.seconds.step(stages, hop, last) + _table_gradient_seconds(
         experiment, costs.table_gradient_bytes, closed_form_model
     )
-    compute, hidden = costs.local.reporting(stages), costs.hidden.reporting(stages)
-    transfer = (costs.communication + costs.overlapped + costs.host).reporting(stages) + stage_message_count(
-        stages
-    ) * hop
+    compute, hidden = costs.local.reporting(stages, last), costs.hidden.reporting(stages, last)
+    communication = costs.communication + costs.overlapped + costs.host
+    transfer = communication.reporting(stages, last) + stage_message_count(stages, last) * hop
     return TrainingStep(
         seconds=seconds,
         compute=compute,
@@ -123,7 +123,7 @@ def _stage_message_seconds(experiment: TrainingExperiment, closed_form_model: Cl
     if grid.pipeline == 1:
         return 0.0
     assert isinstance(problem, Gpt)
-    elements = problem.tokens // experiment.stages.microbatches * problem.hidden
+    elements = experiment.microbatches.rows * problem.sequence * problem.hidden
     for axis in (*stream.rows, *stream.finer, stream.columns):
         elements = -(-elements // grid.length(axis))
     size = elements * ITEM_BYTES[problem.dtype]
@@ -168,28 +168,29 @@ def sampled_step(
     """
     sampled = sample_experiment(experiment)
     simulated = ops_of(sampled)
-    loops, stages, hop = (
+    loops, stages, hop, last = (
         loops_by_op(simulated.schedule),
         experiment.stages,
         _stage_message_seconds(experiment, closed_form_model),
+        experiment.microbatches.last_share,
     )
 
     def mean_stage_seconds(seconds: Mapping[str, float]) -> float:
-        return step_parts(((loops[name], each) for name, each in seconds.items()), sampled).reporting(stages)
+        return step_parts(((loops[name], each) for name, each in seconds.items()), sampled).reporting(stages, last)
 
     local_parts = {op.name: op.seconds for op in simulated.every.ops if not is_beside_compute(op)}
     communication_parts = {op.name: op for op in simulated.every.ops if is_beside_compute(op)}
     exposed = {name: op.exposed_seconds for name, op in communication_parts.items()}
     charged = step_parts(((loops[name], each) for name, each in (local_parts | exposed).items()), sampled)
     waiting_factor = simulated.every.seconds / sum((local_parts | exposed).values())
-    seconds = charged.times(waiting_factor).step(stages, hop) + _table_gradient_seconds(
+    seconds = charged.times(waiting_factor).step(stages, hop, last) + _table_gradient_seconds(
         experiment, _table_gradient_bytes(simulated.schedule), closed_form_model
     )
     compute, busy = (
         mean_stage_seconds(local_parts),
         mean_stage_seconds({name: op.seconds for name, op in communication_parts.items()}),
     )
-    latency, message_seconds = mean_stage_seconds(simulated.latency), stage_message_count(stages) * hop
+    latency, message_seconds = mean_stage_seconds(simulated.latency), stage_message_count(stages, last) * hop
     hidden = without_rounding_error(busy - mean_stage_seconds(exposed), busy)
     exposed_by_axis: dict[Axis, float] = {
         axis: mean_stage_seconds(

@@ -53,7 +53,7 @@ class StepParts:
     both: float
     forward: float = 1 / 3
 
-    def step(self, stages: Stages, hop: float = 0.0) -> float:
+    def step(self, stages: Stages, hop: float = 0.0, last: float = 1.0) -> float:
         """The time of a step [s].
 
         >>> StepParts(1.0, 0.5, 2.0, 3.0).step(Stages(1, layers=4, microbatches=2))
@@ -65,12 +65,16 @@ class StepParts:
         ----------
         stages : stages, layers, chunks and microbatches of the pipeline
         hop : time of a message from a stage to the next [s]
+        last : rows of the last microbatch, relative to the others; its times are taken as proportional
         """
         outside_seconds = self.once + self.layer * stages.most_layers
         if stages.count == 1:
-            return outside_seconds + stages.microbatches * (self.both * stages.layers + self.microbatch)
+            return outside_seconds + (stages.microbatches - 1 + last) * (self.both * stages.layers + self.microbatch)
         walked_stages = replace(stages, microbatches=min(stages.microbatches, WALKED_MICROBATCHES * stages.count))
         slots = self._slots(stages, hop)
+        if last != 1:
+            smaller = replace(self, both=last * self.both, microbatch=last * self.microbatch)
+            slots = replace(slots, last=smaller._slots(stages, last * hop))
         more = (stages.microbatches - walked_stages.microbatches) * self._slowest(stages, slots)
         return outside_seconds + max(stage_ends(walked_stages, slots)) + more
 
@@ -112,20 +116,22 @@ class StepParts:
         each = [sum(seconds[part] for seconds in kinds) + 2 * slots.travel for part in range(len(slots.forward))]
         return max(stages.sum_of_stage(each, stage) for stage in range(stages.count))
 
-    def reporting(self, stages: Stages) -> float:
-        """The time of a step in which the mean stage works [s]."""
-        work = stages.microbatches * (self.both * stages.layers + self.microbatch)
+    def reporting(self, stages: Stages, last: float = 1.0) -> float:
+        """The time of a step in which the mean stage works [s]; arguments as `step`."""
+        work = (stages.microbatches - 1 + last) * (self.both * stages.layers + self.microbatch)
         return (self.once + self.layer * stages.layers + work) / stages.count
 
 
-def stage_message_count(stages: Stages) -> float:
+def stage_message_count(stages: Stages, last: float = 1.0) -> float:
     """The number of messages that the mean stage sends in a step, forward and backward.
+
+    Messages of a smaller last microbatch, with `last` of the rows of the others, count as `last` messages.
 
     >>> stage_message_count(Stages(2, layers=4, microbatches=3))
     3.0
     """
     messages = stages.count * stages.chunks - (2 if stages.v_placed else 1)
-    return 2 * stages.microbatches * messages / stages.count
+    return 2 * (stages.microbatches - 1 + last) * messages / stages.count
 
 
 def sample_experiment(experiment: TrainingExperiment) -> TrainingExperiment:
@@ -138,7 +144,7 @@ def sample_experiment(experiment: TrainingExperiment) -> TrainingExperiment:
     period = problem.architecture.layer_period(problem.sequence)
     layers = min(stages.layers, -(-single_layer_count(experiment.execution) // period) * period)
     alone = stages.microbatches == stages.count == 1
-    batch = problem.batch // stages.microbatches * (1 if alone else FEW_MICROBATCHES)
+    batch = experiment.microbatches.rows * (1 if alone else FEW_MICROBATCHES)
     few = replace(
         problem, layers=layers, batch=batch, interleave=1, pipeline_schedule="1f1b", pipeline_limit=0, stages=()
     )

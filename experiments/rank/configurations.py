@@ -152,8 +152,7 @@ def _check_configuration(experiment: TrainingExperiment) -> None:
     """
     problem, grid = experiment.problem, experiment.grid
     assert isinstance(problem, Gpt)
-    stages = experiment.stages
-    check_gpt(problem, grid, experiment.scheme, problem.batch // stages.microbatches)
+    check_gpt(problem, grid, experiment.scheme)
     if grid.y > problem.hidden or grid.x > problem.vocabulary:
         raise InputError(
             f"grid {grid}: hidden = {problem.hidden} is cut over y, and vocabulary = {problem.vocabulary} over x: "

@@ -81,7 +81,7 @@ def least_seconds(experiment: TrainingExperiment, flops_per_second: float | None
     seconds = experiment.step_flops.hardware / (ranks * flops_per_second)
     if stages.v_placed or len(set(stages.part_sizes)) > 1:
         return seconds
-    chunk_flops = least_layer_flops(problem.shape, problem.batch // stages.microbatches) * stages.part_sizes[0]
+    chunk_flops = least_layer_flops(problem.shape, experiment.microbatches.rows) * stages.part_sizes[0]
     return seconds + (stages.count - 1) * chunk_flops / (ranks // stages.count * flops_per_second)
 
 

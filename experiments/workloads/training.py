@@ -16,6 +16,7 @@ from quadrille.algorithms.training.flops import StepFlops, step_flops
 from quadrille.algorithms.training.gemm_layouts import tune_layouts
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.gpt import pipeline_stages as gpt_stages
+from quadrille.algorithms.training.microbatches import Microbatches, microbatches
 from quadrille.algorithms.training.mlp import Mlp, mlp_schedule
 from quadrille.algorithms.training.mlp import pipeline_stages as mlp_stages
 from quadrille.algorithms.training.model_shapes import ModelShape
@@ -114,6 +115,12 @@ class TrainingExperiment:
                 return gpt_stages(gpt, self.grid)
             case Mlp() as mlp:
                 return mlp_stages(mlp, self.grid)
+
+    @property
+    def microbatches(self) -> Microbatches:
+        """The division of the batch."""
+        batch = self.problem.batch if isinstance(self.problem, Gpt) else self.problem.rows
+        return microbatches(batch, self.problem.micro_batch, self.grid)
 
     @property
     def workload(self) -> Workload:

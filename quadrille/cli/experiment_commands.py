@@ -213,7 +213,7 @@ def schedule(context: click.Context, **values: Any) -> None:
         from quadrille.experiments.workloads.training import TrainingExperiment
 
         assert isinstance(experiment, TrainingExperiment), "only training steps have a pipeline"
-        print("", *pipeline_grid(experiment.stages), sep="\n")
+        print("", *pipeline_grid(experiment.stages, smaller_last=experiment.microbatches.smaller_last), sep="\n")
 
 
 @app.command()

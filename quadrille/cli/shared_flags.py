@@ -58,7 +58,12 @@ Zero = Annotated[
     ),
 ]
 MicroBatch = Annotated[
-    str, flag("--micro-batch", "B", "Microbatch: rows or sequences at once on each coordinate of data and z.")
+    str,
+    flag(
+        "--micro-batch",
+        "B",
+        "Microbatch: rows or sequences at once on each coordinate of data and z; the last may be smaller.",
+    ),
 ]
 Interleave = Annotated[str, flag("--interleave", "V", "Chunks of layers on each pipeline stage (virtual stages).")]
 PipelineScheduleName = Annotated[

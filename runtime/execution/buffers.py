@@ -156,9 +156,7 @@ class Buffers:
         if block is None:
             tensor = self._schedule.tensors[name]
             block = tensor.block(coordinates)
-            if tensor.buckets is None and all(
-                part.panel is None and not part.rotated_by for part in (tensor.rows, tensor.columns)
-            ):
+            if tensor.buckets is None and tensor.rows.is_fixed and tensor.columns.is_fixed:
                 self._blocks[name] = block
         return block
 

@@ -88,7 +88,7 @@ class ScheduleWork:
         self._schedule, self._choices, self._grid = schedule, choices, schedule.grid
         self._op_plans = OpPlans(schedule, choices)
         self.needs = schedule.cached(OpDependences).of
-        self._loops: dict[int, tuple[Op, list[str]]] = {}  # with the op, so that its id stays unique
+        self._loops: dict[int, tuple[Op, list[str], list[tuple[str, int]]]] = {}  # with the op: its id stays unique
         self._stages: dict[Key, tuple[GroupStage, ...]] = {}
         self._shift_works: dict[Key, list[GroupWork]] = {}
         self._shift_room = CACHED_NUMBERS
@@ -98,8 +98,11 @@ class ScheduleWork:
     def key(self, op: Op, coordinates: Coordinates) -> Key:
         """A key that is equal for loop indices at which an op does the same."""
         if id(op) not in self._loops:
-            self._loops[id(op)] = op, sorted(self.needs(op).loops)
-        return (id(op), *map(coordinates.indices.get, self._loops[id(op)][1]))
+            needs = self.needs(op)
+            self._loops[id(op)] = op, sorted(needs.loops), sorted(needs.iterations)
+        _, loops, iterations = self._loops[id(op)]
+        get = coordinates.indices.get
+        return (id(op), *map(get, loops), *(get(loop) == index for loop, index in iterations))
 
     def local_sizes(self, op: Compute, coordinates: Coordinates, ranks: Ints) -> tuple[list[Any], Ints]:
         """The sizes of local work that occur, and the index of each rank's size among them."""

@@ -179,14 +179,18 @@ class LoopPeriods:
 
     def _tail_length(self, entry: Repeat, coordinates: Coordinates, count: int) -> int:
         """Iterations at the end of a loop that its double buffers need."""
-        if not self._allowed or not self._repeats(entry) or _longest_inside(entry, coordinates) > count:
+        if not self._allowed or not self._repeats(entry, coordinates) or _longest_inside(entry, coordinates) > count:
             return 1 << 62
         buffer_counts = (copies for copies in self._slots.get(entry.loop, ()) if copies < count // 2)
         return max([MIN_TAIL, *buffer_counts])
 
-    def _repeats(self, entry: Repeat) -> bool:
-        """Whether the loop's index makes no difference to what an iteration does."""
-        deciding_loops = {name for op in ops(entry.body) for name in self._schedule_work.needs(op).loops}
+    def _repeats(self, entry: Repeat, coordinates: Coordinates) -> bool:
+        """Whether the loop's index makes no difference to what an iteration before the last does."""
+        needs = [self._schedule_work.needs(op) for op in ops(entry.body)]
+        deciding_loops = {name for each in needs for name in each.loops}
+        different = {iteration for each in needs for iteration in each.iterations}
+        last = set(entry.indices(coordinates)[-1:])
+        deciding_loops |= {loop for loop, index in different if loop != entry.loop or index not in last}
         return entry.loop not in deciding_loops | _deciding_loops(entry.body, deciding_loops)
 
     def walk(self, program: Program, coordinates: Coordinates) -> Iterator[tuple[Op, Coordinates]]:

@@ -26,7 +26,7 @@ A pipeline whose number of chunks depends on the size may have c chunks with exa
 and c' chunks with even shards; the ratio of the two is added to the bound.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
@@ -91,8 +91,17 @@ class SizeRatio:
 
 
 def _sizes(op: Op, schedule: Schedule, even: Schedule, choices: Choices) -> Iterator[SizeRatio]:
-    """The ratios of all sizes in an op to the even sizes."""
-    tensors = {name: schedule.tensors[name] for name in (*reads(op), *writes(op))}
+    """The ratios of all sizes in an op to the even sizes, in each kind of iteration."""
+    variants = {name: schedule.tensors[name].variants for name in (*reads(op), *writes(op))}
+    for kind in range(max(map(len, variants.values()), default=0)):
+        tensors = {name: of_tensor[min(kind, len(of_tensor) - 1)] for name, of_tensor in variants.items()}
+        yield from _sizes_of(op, tensors, schedule, even, choices)
+
+
+def _sizes_of(
+    op: Op, tensors: Mapping[str, Tensor], schedule: Schedule, even: Schedule, choices: Choices
+) -> Iterator[SizeRatio]:
+    """The ratios of the sizes in an op to the even sizes."""
     for tensor in tensors.values():
         yield _elements(tensor, schedule, even).ratio
     match op:

@@ -223,11 +223,10 @@ class _PatternSearch:
         stride = self._grid.stride(op.axis)
         dependence = replace(dependence, distinct_axes=dependence.distinct_axes | {op.axis})
         values, by = self._labels.by_kind(dependence, coordinates, ranks, lambda at: self._peers(op, at))
-        loops = tuple((loop, coordinates.indices.get(loop)) for loop in sorted(dependence.loops))
         first = ranks - self._labels.coordinates[op.axis][ranks] * stride
         to, sender = (np.array([-1 if peers[side] is None else peers[side] for peers in values]) for side in (0, 1))
         sends, receives = (to[by.which] >= 0), (sender[by.which] >= 0)
-        event = type(op), op.name, loops
+        event = type(op), op.name, dependence.of_indices(coordinates.indices)
         receivers, senders = ((first + peer[by.which] * stride) for peer in (to, sender))
         self._uses.point_to_point(message_lane(op), ranks[sends], receivers[sends], (*event, "sends"))
         self._uses.point_to_point(message_lane(op), senders[receives], ranks[receives], (*event, "receives"))

@@ -97,7 +97,7 @@ class Signatures:
     def seen(self, op: Op, coordinates: Coordinates) -> int:
         """The signature of an op at these loop indices, as a number."""
         dependence = self._needs.of(op)
-        key = (id(op), *(coordinates.indices.get(loop) for loop in sorted(dependence.loops)))
+        key = (id(op), *dependence.of_indices(coordinates.indices))
         if key not in self._seen:
             self._seen[key] = self._number((id(op), self._analyse(op, coordinates, dependence)))
         return self._seen[key]

@@ -1,5 +1,6 @@
 """Training steps on the in-process carrier, and the serial reference, for tests of training."""
 
+from dataclasses import replace
 from functools import partial
 from zlib import crc32
 
@@ -32,8 +33,10 @@ def places_of(schedule):
     return [schedule.coordinates(rank) for rank in range(schedule.grid.size)]
 
 
-def shape_of(schedule, tensor):
-    return tuple(schedule.sizes[part.dimension] * part.unit for part in (tensor.rows, tensor.columns))
+def shape_of(tensor, moment):
+    """Rows and columns of the whole copy; the last microbatch may have fewer rows."""
+    ranges = (replace(part, axes=(), finer=()).bounds(moment) for part in (tensor.rows, tensor.columns))
+    return tuple(stop - start for start, stop in ranges)
 
 
 def whole_matrices(schedule, vocabulary=0):
@@ -45,7 +48,7 @@ def whole_matrices(schedule, vocabulary=0):
             for moment in tensor.copy_coordinates(place):
                 copy = tensor.copy_name(moment)
                 if copy not in found:
-                    found[copy] = _drawn(copy, shape_of(schedule, tensor), tensor.dtype, vocabulary)
+                    found[copy] = _drawn(copy, shape_of(tensor, moment), tensor.dtype, vocabulary)
     return found
 
 
@@ -63,7 +66,7 @@ def assembled(schedule, name, outputs):
         held = blocks[name] if tensor.copies else [blocks[name]]
         moments = list(tensor.copy_coordinates(schedule.coordinates(rank)))
         for block, moment in zip(held, moments, strict=True):
-            _put(found, tensor, moment, block, shape_of(schedule, tensor))
+            _put(found, tensor, moment, block, shape_of(tensor, moment))
     for copy, matrix in found.items():
         assert not np.isnan(matrix).any(), f"{copy}: no rank has all of it, or a rank has no number"
     return found

@@ -115,6 +115,19 @@ def test_ranks_at_turning_roots_and_on_diagonals_are_alike_in_all_turns_together
     check(model(scheme, grid, batch=12, **sizes), parse_choices(f"own:{set_name}"))
 
 
+@pytest.mark.parametrize(
+    ("scheme", "grid", "batch"),
+    [
+        ("4d", Grid(data=3, z=2, x=2), 42),
+        ("optimus", Grid(data=3, z=2), 45),
+        ("megatron", Grid(data=3, pipeline=2), 13),
+    ],
+)
+def test_ranks_are_told_apart_by_their_rows_of_a_smaller_last_microbatch(scheme, grid, batch):
+    problem = Gpt(2, 48, 4, 4, 48, batch, micro_batch=3)
+    check(gpt_schedule(problem, grid, find_scheme(scheme)), Choices())
+
+
 @pytest.mark.parametrize("set_name", ["ring", "doubling"])
 @pytest.mark.parametrize(("scheme", "grid"), MODELS)
 @pytest.mark.parametrize("sizes", [{"hidden": 48, "vocabulary": 48}, {"hidden": 60, "vocabulary": 53}])

@@ -238,7 +238,7 @@ def test_bytes_between_stages(grid, chunks):
         (gpt(6, micro_batch=1, interleave=2), Grid(pipeline=2, x=3), "layers = 6 must be a multiple of pipeline=2"),
         (gpt(4, interleave=2), Grid(), "chunks are interleaved in a pipeline"),
         (gpt(4, interleave=0), Grid(pipeline=2), "interleave 0: a whole number from 1"),
-        (gpt(batch=10, micro_batch=4), Grid(data=2), "a multiple of micro-batch 4 times data=2 times z=1, 8, is"),
+        (gpt(batch=9, micro_batch=4), Grid(data=2), "last microbatch of 1: at least data=2 times z=1, 2 sequences"),
         (mlp(rows=12), Grid(pipeline=5), "grid pipeline=5: every stage needs a layer of its own, and there are 4"),
         (mlp(rows=3), Grid(data=2, z=2), "rows 3: at least data=2 times z=2, 4 rows, are needed"),
         (gpt(micro_batch=0), Grid(), "micro-batch 0: a whole number from 1"),

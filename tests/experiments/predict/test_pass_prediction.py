@@ -16,12 +16,14 @@ from tests.support.quadrille import called
 GPT = "layers=8,hidden=256,heads=8,sequence=256,vocabulary=1024"
 
 
-def training(grid, schedule, *, microbatches=8, **flags):
+def training(grid, schedule, *, microbatches=8, batch=None, **flags):
     lengths = dict(part.split("=") for part in grid.split(","))
     shards = int(lengths.get("data", 1)) * int(lengths.get("z", 1))
     words = {"collectives": "own", "dtype": "float16", "micro_batch": "1", **flags}
     return experiment_of(
-        TrainingFlags(gpt=GPT, batch=str(microbatches * shards), grid=grid, pipeline_schedule=schedule, **words)
+        TrainingFlags(
+            gpt=GPT, batch=str(batch or microbatches * shards), grid=grid, pipeline_schedule=schedule, **words
+        )
     )
 
 
@@ -57,7 +59,10 @@ def predicted(experiment, granularity, *, machine="perlmutter", slow=(), **optio
     ],
 )
 def test_a_walk_through_passes_ends_when_the_simulation_of_every_op_does(grid, schedule, flags, within):
-    experiment = training(grid, schedule, **flags)
+    check_passes(training(grid, schedule, **flags), within)
+
+
+def check_passes(experiment, within):
     exact, _ = predicted(experiment, "exact")
     record, timeline = predicted(experiment, "passes")
     assert record.simulation.granularity == "passes" and record.simulation.approximation
@@ -65,6 +70,32 @@ def test_a_walk_through_passes_ends_when_the_simulation_of_every_op_does(grid, s
     assert record.pass_orders == exact.pass_orders
     assert timeline.makespan == pytest.approx(record.seconds)
     assert sum(segment.seconds for segment in record.critical_path) == pytest.approx(record.seconds)
+    return exact, record
+
+
+@pytest.mark.parametrize(
+    ("grid", "schedule", "batch", "flags", "within"),
+    [
+        ("pipeline=2", "1f1b", 15, {}, 0.001),
+        ("pipeline=4,data=2", "1f1b", 50, {"stages": "3,1,2,2"}, 0.005),
+        ("pipeline=2,data=2", "1f1b", 51, {}, 0.001),
+        ("pipeline=4", "zb-h1", 29, {}, 0.002),
+        ("pipeline=4,x=2", "gpipe", 29, {}, 0.01),
+        ("pipeline=4,x=2", "interleaved", 37, {"interleave": "2"}, 0.03),
+        ("pipeline=4", "message-driven", 29, {}, 1e-6),
+        ("pipeline=2,z=2", "message-driven", 50, {"zero": "1"}, 1e-6),
+        ("pipeline=2,data=2", "message-driven", 50, {"zero": "2", "recompute": "full"}, 1e-6),
+    ],
+)
+def test_the_passes_of_a_smaller_last_microbatch_have_times_of_their_own(grid, schedule, batch, flags, within):
+    exact, record = check_passes(training(grid, schedule, batch=batch, micro_batch="4", **flags), within)
+    by_name = {op.name: op for op in exact.ops}
+    assert {op.name: op.count for op in record.ops} == {name: op.count for name, op in by_name.items()}
+    for op in record.ops:
+        assert op.bytes_sent_total == by_name[op.name].bytes_sent_total
+    for name in ("attention", "up multiply"):
+        seconds = {op.name: op.seconds for op in record.ops}
+        assert seconds[name] == pytest.approx(by_name[name].seconds, rel=0.04 if batch % 2 else 1e-6)
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "message-driven"])

@@ -53,6 +53,9 @@ def answer():
         (Grid(pipeline=2, data=4), {"micro_batch": 1, "zero": 2}, "none"),
         (Grid(z=4, x=2), {"micro_batch": 2, "layers": 9}, "oar,ors,oag"),
         (Grid(z=4, x=2), {"micro_batch": 4, "layers": 9}, "oag"),
+        (Grid(pipeline=4, x=2), {"micro_batch": 4, "batch": 26}, "none"),
+        (Grid(pipeline=2, z=2, x=2), {"micro_batch": 4, "batch": 26}, "none"),
+        (Grid(data=4, x=2), {"micro_batch": 2, "batch": 28}, "none"),
     ],
 )
 def test_a_step_put_together_from_its_parts_takes_as_long_as_the_whole_step(grid, changes, overlap):
@@ -178,7 +181,7 @@ def test_with_a_form_the_answer_is_that_of_the_grids():
         ({"zero": "4"}, "--zero '4': a whole number from 0 to 3"),
         ({"interleave": "2"}, "--pipeline auto or N is needed"),
         ({"interleave": "4", "pipeline": "2"}, "must be a multiple of pipeline=2 times 4"),
-        ({"micro_batch": "5"}, "a multiple of micro-batch 5"),
+        ({"micro_batch": "17"}, "micro-batch 17: at most "),
         ({"pipeline": "8"}, "up to pipeline=6 is accepted"),
         ({"scheme": "bian", "min_model_parallel": "9"}, "min_model_parallel 9: at most the number of GPUs, 8"),
         ({"scheme": "4d", "gpt": "80b"}, "would help"),
@@ -189,6 +192,13 @@ def test_what_cannot_be_is_refused_in_one_line(flags, said):
         rank(RankFlags(**(SIZES | flags)), ON, json="-")
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_microbatches_that_do_not_divide_are_tried_if_they_are_named():
+    flags = {"scheme": "megatron", "pipeline": "2", "top": "1", "collectives": "own"}
+    unnamed, named = (rank(RankFlags(**SIZES, **flags, **more), ON, json="-") for more in ({}, {"micro_batch": "6"}))
+    assert 16 % unnamed.simulated[0].micro_batch == 0
+    assert named.simulated[0].micro_batch == 6
 
 
 def test_sequence_parallel_is_megatrons_and_leaves_other_schemes_as_they_are():

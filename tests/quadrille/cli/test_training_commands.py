@@ -322,7 +322,7 @@ def test_a_run_that_cannot_be_is_one_line_and_exit_status_2(capsys, words, line)
         ("--gpt tiny --batch 3 --grid data=2,z=2", "at least data=2 times z=2"),
         ("--gpt tiny --batch 8 --grid pipeline=3", "every stage needs a layer"),
         ("--gpt tiny --batch 8 --grid pipeline=2,data=2 --zero 3", "zero 0, 1 and 2 are accepted with a pipeline"),
-        ("--gpt tiny --batch 9 --grid z=2 --micro-batch 2", "a multiple of micro-batch 2"),
+        ("--gpt tiny --batch 9 --grid z=2 --micro-batch 2", "last microbatch of 1: at least data=1 times z=2"),
         ("--gpt tiny --batch 8 --grid pipeline=2 --interleave 2", "must be a multiple of"),
     ],
 )

@@ -57,7 +57,7 @@ def gpts(draw):
     traits = draw(st.sampled_from(("", ",architecture=llama,key_heads=6", ",gated=yes", ",shared_table=no")))
     return {
         "gpt": ",".join(f"{name}={size}" for name, size in SIZES.items()) + traits,
-        "batch": str(shares * max(1, micro) * turns),
+        "batch": str(shares * (max(1, micro) * turns + draw(st.integers(0, max(0, micro - 1))))),
         "grid": ",".join(f"{axis}={length}" for axis, length in lengths.items()),
         "scheme": scheme,
         "sequence_parallel": scheme == "megatron" and draw(st.booleans()),

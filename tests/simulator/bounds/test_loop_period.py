@@ -14,7 +14,9 @@ from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.experiments.records.path_segments import path_segments
 from quadrille.simulator.bounds import group_step_costs, loop_period
+from quadrille.simulator.bounds.loop_period import SKIP_MULTIPLE, WALKED_FIRST
 from quadrille.simulator.bounds.makespan_bounds import bound_schedule as walked
+from quadrille.simulator.loops.skipped_iterations import MIN_TAIL
 from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.simulate import Shortcuts, simulate
 from tests.support.toy_machines import leaf_spine, star
@@ -65,6 +67,17 @@ def check_the_same(short, long):
 @pytest.mark.parametrize(("scheme", "grid", "overlaps"), CASES)
 def test_skipped_iterations_change_no_answer(scheme, grid, overlaps, which):
     check_the_same(*short_and_long(model(scheme, grid, overlaps), machines(grid.size)[which]))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize(("grid", "overlaps"), [(Grid(data=2, z=3, x=2), OVERLAPS), (Grid(data=3, y=2), ())])
+def test_iterations_before_a_smaller_last_microbatch_are_skipped(grid, overlaps, which):
+    """So many microbatches that the loop over them has the skipped iterations."""
+    problem = Gpt(2, 36, 6, 8, 30, batch=3 * 6 * 15 + 6, micro_batch=3)
+    schedule = overlap(gpt_schedule(problem, grid, find_scheme("4d")), frozenset(overlaps))
+    short, long = short_and_long(schedule, machines(grid.size)[which])
+    check_the_same(short, long)
+    assert short.walk.skipped_iterations > 15 - WALKED_FIRST - MIN_TAIL - SKIP_MULTIPLE
 
 
 def apart(ranks):

@@ -105,3 +105,11 @@ def test_bands_of_whole_sequences_are_those_of_exact_shards_where_all_ranks_have
     assert rows, "attention is cut in bands"
     found = even_bound(schedule, parse_choices("own"))
     assert found == bound if bound is not None else found > 0
+
+
+def test_a_smaller_last_microbatch_is_compared_with_its_own_mean():
+    schedule = schedule_of(Gpt(1, 16, 4, 4, 16, batch=64 + 19, micro_batch=16), Grid(data=2))
+    exact, even = (simulate(each, star(2)).timeline.makespan for each in (schedule, with_even_shards(schedule)))
+    bound = even_bound(schedule, parse_choices("own"))
+    assert abs(exact - even) <= bound * even
+    assert bound == pytest.approx(CONTENTION * 0.5 / 9.5), "10 and 9 of 19 sequences"

@@ -27,6 +27,9 @@ CASES = [
     ("pipeline=3", "none", {"micro_batch": 1, "layers": 3, "batch": 26}),
     ("z=2,x=2", "oar,ors,oag", {"architecture": replace(LLAMA, key_heads=2), "inner": 14}),
     ("pipeline=2,x=2", "none", {"micro_batch": 1, "layers": 4, "batch": 16, "interleave": 2}),
+    ("data=2,y=2", "oar", {"micro_batch": 2, "layers": 2, "batch": 58}),
+    ("data=3", "none", {"micro_batch": 2, "layers": 2, "batch": 88}),
+    ("pipeline=2,data=2", "none", {"micro_batch": 2, "layers": 4, "batch": 19, "pipeline_schedule": "zb-v"}),
 ]
 ON = list(zip(CASES, ["star", "perlmutter", "a slow host"] * 4, strict=False))
 """Every case on a machine, in turns."""
@@ -35,8 +38,10 @@ PIPELINES = [
     ("pipeline=4,x=2", "perlmutter", {"layers": 5, "batch": 26}),
     ("pipeline=3,z=2", "leaves", {"layers": 3, "batch": 52}),
     ("pipeline=2,z=2", "star", {"layers": 3, "batch": 40, "recompute": "full"}),
+    ("pipeline=2,x=2", "star", {"layers": 3, "batch": 39, "micro_batch": 2}),
+    ("pipeline=3,data=2", "perlmutter", {"layers": 3, "batch": 107, "micro_batch": 2}),
 ]
-"""Many more microbatches than stages, which share the layers unevenly."""
+"""Many more microbatches than stages, which share the layers unevenly; the last may be smaller."""
 
 
 @pytest.mark.parametrize(("case", "machine"), ON, ids=str)
@@ -51,7 +56,7 @@ def test_the_answer_is_the_same_with_and_without_folding_over_time(case, machine
 
 @pytest.mark.parametrize(("grid", "machine", "options"), PIPELINES, ids=str)
 def test_skipped_slots_of_a_pipeline_do_not_change_the_answer(grid, machine, options):
-    schedule = scheduled(grid, micro_batch=1, **options)
+    schedule = scheduled(grid, **{"micro_batch": 1, **options})
     given = schedule, MACHINES[machine](schedule.grid.size)
     short, long = simulate(*given), simulate(*given, shortcuts=Shortcuts(fold_time=False))
     assert short.extent.iterations_skipped > 0
@@ -115,6 +120,14 @@ def test_many_microbatches_take_no_more_events_than_few():
     few, many = (simulate(scheduled("pipeline=4,x=2", micro_batch=1, batch=batch), machine) for batch in (30, 50))
     assert many.extent.events == few.extent.events
     assert many.extent.iterations_skipped == few.extent.iterations_skipped + 50 - 30
+
+
+@pytest.mark.parametrize("grid", ["pipeline=4,x=2", "z=2,x=2"])
+def test_many_microbatches_of_which_the_last_is_smaller_take_no_more_events_than_few(grid):
+    machine = find_machine("perlmutter")
+    few, many = (simulate(scheduled(grid, micro_batch=4, batch=batch), machine) for batch in (4 * 30 + 2, 4 * 50 + 2))
+    assert many.extent.events == few.extent.events
+    assert many.extent.iterations_skipped > few.extent.iterations_skipped
 
 
 def test_a_deep_model_takes_hardly_more_events_than_a_shallow_one():
