@@ -1,10 +1,18 @@
-"""Verified runs: one rank in this process, several by `launch`; of what they measure only that it is there holds."""
+"""Verified runs: one rank in this process, several by `launch`; of what they measure only that it is there holds.
 
+`python -m tests.golden.runs FILE`, on every rank of a launch, runs the command lines of a JSON file one after another.
+"""
+
+import contextlib
+import io
 import json
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.golden.cases import ended, read, reduced, words_of
-from tests.support.quadrille import quadrille
+from tests.support.launched import launched
+from tests.support.quadrille import main as quadrille
 
 LOSSES = {"float64": 1e-9, "float32": 1e-4}
 """Relative: another BLAS, or another processor, adds products in another order."""
@@ -35,13 +43,50 @@ def runs():
     }
 
 
+def words_of_run(run, folder):
+    """The words of a run that verifies itself and writes its record into the folder."""
+    line = f"run {run.line} --threads 1 --progress none --repeats 2 --verify"
+    return [*words_of(line, folder), "--json", str(folder / "record.json")]
+
+
 def run_answer(run, folder):
     """The record of a run that verified, without its times."""
-    path = folder / "record.json"
-    words = [*words_of(f"run {run.line} --threads 1 --progress none --repeats 2 --verify", folder), "--json", str(path)]
-    done = ended(words) if run.ranks == 1 else quadrille("launch", "-n", run.ranks, *words)
+    if run.ranks > 1:
+        return run_answers({"run": run}, folder)["run"]
+    done = ended(words_of_run(run, folder))
     assert done.status == 0, done.err
-    found = json.loads(path.read_text())
-    assert found["verified"]["ok"], found["verified"]
-    found["ops"].sort(key=lambda op: (op["name"], op["kind"], op["bytes_sent_total"]))  # they come as they began
-    return reduced(found, folder, clock=True)
+    return answer_in(folder)
+
+
+def run_answers(named, folder):
+    """The answer of each named run; all take the same number of ranks, which one launch starts."""
+    folders = {name: folder / name for name in named}
+    for path in folders.values():
+        path.mkdir()
+    lines, (ranks,) = folder / "lines.json", {run.ranks for run in named.values()}
+    lines.write_text(json.dumps([words_of_run(run, folders[name]) for name, run in named.items()]))
+    done = launched(ranks, "-m", "tests.golden.runs", str(lines))
+    assert (done.status, done.err) == (0, "")
+    return {name: answer_in(path) for name, path in folders.items()}
+
+
+def answer_in(folder):
+    """The record in a folder, reduced to what must hold."""
+    record = json.loads((folder / "record.json").read_text())
+    assert record["verified"]["ok"], record["verified"]
+    record["ops"].sort(key=lambda op: (op["name"], op["kind"], op["bytes_sent_total"]))  # they come as they began
+    return reduced(record, folder, clock=True)
+
+
+def main(path):
+    """The exit status of the first command line that fails on this rank; 0 if none does."""
+    for words in json.loads(Path(path).read_text()):
+        with contextlib.redirect_stdout(io.StringIO()):
+            status = quadrille(words)
+        if status:
+            return status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

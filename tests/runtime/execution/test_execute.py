@@ -79,49 +79,72 @@ def run(problem, algorithm, grid, collectives="own:ring", overlaps="none", chunk
     return execution
 
 
+def share(cases, turn, count):
+    """The cases whose turn it is, where `count` values of another option take turns."""
+    return [case for index, case in enumerate(cases) if (index + index // count) % count == turn]
+
+
+def in_turns(cases, turn, count):
+    """Cases on up to 4 ranks, which meet every value of another option, and a share of the larger cases."""
+    cases = list(cases)
+    larger = [case for case in cases if case[1].size > 4]
+    return [case for case in cases if case[1].size <= 4] + share(larger, turn, count)
+
+
 @pytest.mark.parametrize(
-    ("passes", "collectives"), [("forward", "own:ring"), ("training", "own:ring"), ("training", "library")]
+    ("passes", "collectives", "most_ranks"),
+    [("training", "own:ring", 12), ("forward", "own:ring", 8), ("training", "library", 8)],
 )
-def test_every_algorithm_on_every_grid_gives_numpy_s_product(passes, collectives):
-    for algorithm, grid in grids(12):
+def test_every_algorithm_on_every_grid_gives_numpy_s_product(passes, collectives, most_ranks):
+    for algorithm, grid in [*grids(most_ranks), *rows_of_ranks(most_ranks + 1, 12)]:
         run(Matmul(13, 17, 11, "float64", passes, panel=3), algorithm, grid, collectives)
 
 
-@pytest.mark.parametrize("collectives", ["own:doubling", "own:halving_doubling"])
-def test_every_algorithm_with_other_collectives_gives_numpy_s_product(collectives):
-    for algorithm, grid in [*grids(8), *rows_of_ranks(9, 12)]:
+@pytest.mark.parametrize(("turn", "collectives"), [*enumerate(["own:doubling", "own:halving_doubling"])])
+def test_every_algorithm_with_other_collectives_gives_numpy_s_product(turn, collectives):
+    for algorithm, grid in [*in_turns(grids(8), turn, 2), *rows_of_ranks(9, 12)]:
         run(Matmul(13, 17, 11, "float64", "training", panel=3), algorithm, grid, collectives)
 
 
-@pytest.mark.parametrize("collectives", ["own:ring", "library"])
-@pytest.mark.parametrize("passes", ["forward", "training"])
-def test_operands_that_are_stored_transposed_give_numpy_s_product_on_every_grid(passes, collectives):
-    for algorithm, grid, transposed in turned(8):
+@pytest.mark.parametrize(
+    ("turn", "passes", "collectives"),
+    [(0, "forward", "own:ring"), (1, "forward", "library"), (2, "training", "own:ring"), (3, "training", "library")],
+)
+def test_operands_that_are_stored_transposed_give_numpy_s_product_on_every_grid(turn, passes, collectives):
+    for algorithm, grid, transposed in in_turns(turned(8), turn, 4):
         run(Matmul(13, 17, 11, "float64", passes, panel=3, transposed=transposed), algorithm, grid, collectives)
 
 
-@pytest.mark.parametrize("overlaps", ["oar", "ors", "oag", "oar,ors,oag"])
-def test_overlap_changes_no_bit_where_operands_are_transposed(overlaps):
-    for algorithm, grid, transposed in turned(8):
-        if algorithm == "3d":
-            problem = Matmul(13, 17, 11, "float32", "training", transposed=transposed)
-            run(problem, algorithm, grid, overlaps=overlaps)
+@pytest.mark.parametrize(("turn", "overlaps"), [*enumerate(["oar", "ors", "oag", "oar,ors,oag"])])
+def test_overlap_changes_no_bit_where_operands_are_transposed(turn, overlaps):
+    cases_of_3d = [case for case in turned(8) if case[0] == "3d"]
+    for algorithm, grid, transposed in in_turns(cases_of_3d, turn, 4):
+        problem = Matmul(13, 17, 11, "float32", "training", transposed=transposed)
+        run(problem, algorithm, grid, overlaps=overlaps)
 
 
 @pytest.mark.parametrize(
-    ("overlaps", "collectives"),
-    [*((one, "own:ring") for one in ("oar", "ors", "oag")), *(("oar,ors,oag", mode) for mode in MODES)],
+    ("turn", "count", "overlaps", "collectives"),
+    [
+        *((turn, 3, one, "own:ring") for turn, one in enumerate(("oar", "ors", "oag"))),
+        *((turn, 4, "oar,ors,oag", mode) for turn, mode in enumerate(MODES)),
+    ],
 )
-def test_overlap_changes_no_bit(overlaps, collectives):
-    for algorithm, grid in grids(8):
-        if algorithm in ("3d", "4d"):
-            run(Matmul(13, 17, 11, "float32", "training"), algorithm, grid, collectives, overlaps)
+def test_overlap_changes_no_bit(turn, count, overlaps, collectives):
+    cases_of_3d_and_4d = [case for case in grids(8) if case[0] in ("3d", "4d")]
+    for algorithm, grid in in_turns(cases_of_3d_and_4d, turn, count):
+        run(Matmul(13, 17, 11, "float32", "training"), algorithm, grid, collectives, overlaps)
 
 
-@pytest.mark.parametrize("collectives", [*MODES[:3], "own:double_binary_tree", "own:hierarchical"])
+CHUNKED = [*MODES[:3], "own:double_binary_tree", "own:hierarchical"]
+
+
+@pytest.mark.parametrize(("turn", "collectives"), [*enumerate(CHUNKED)])
 @pytest.mark.parametrize("chunk_bytes", [40, 1 << 20])
-def test_chunks_change_no_bit_and_no_word_sent(chunk_bytes, collectives):
-    for algorithm, grid in grids(4):
+def test_chunks_change_no_bit_and_no_word_sent(chunk_bytes, turn, collectives):
+    """Chunks larger than every message cut nothing, whatever the collectives: these take turns."""
+    cases = list(grids(4)) if chunk_bytes == 40 else share(grids(4), turn, len(CHUNKED))
+    for algorithm, grid in cases:
         overlaps = "oar,ors,oag" if algorithm in ("3d", "4d") else "none"
         problem = Matmul(13, 17, 11, "float64", "training", panel=3)
         run(problem, algorithm, grid, collectives, overlaps, chunk_bytes=chunk_bytes)
