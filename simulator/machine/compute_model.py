@@ -21,7 +21,7 @@ import numpy as np
 
 from quadrille.algorithms.analysis.volumes import AttentionProducts, Work
 from quadrille.algorithms.formats.measured_rows import GemmRow, MemoryRow
-from quadrille.algorithms.schedule.kernel_signatures import Function
+from quadrille.algorithms.schedule.kernel_signatures import Function, seen_pairs
 from quadrille.algorithms.schedule.ops import GemmLayout
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
 from quadrille.simulator.machine.rooflines import attention_seconds, best_product_seconds, pass_seconds
@@ -210,7 +210,8 @@ class ComputeModel:
         touched = work.touched / (BACKWARD_BYTES if products.backward else 1.0)
         rate = self._device.memory_bytes_per_second
         ratio, beyond = kernels.attention.ratio(products.sequence, products.count, products.head)
-        bound = attention_bound(products.sequence, products.count, products.head, touched, self._peak, rate)
+        pairs = seen_pairs(products.sequence, products.window)
+        bound = attention_bound(pairs, products.count, products.head, touched, self._peak, rate)
         factor = BACKWARD_SECONDS if products.backward else 1.0
         return Estimate(factor * ratio * bound + self._device.overhead_seconds, beyond)
 

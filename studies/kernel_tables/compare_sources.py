@@ -95,7 +95,7 @@ def attention_ratio(kernels: KernelTable, sizes: dict[str, int], rate: float, *,
     full = 2.0 * count * sequence**2 * head * (5 if backward else 2)
     touched = 4.0 * sizes["batch"] * sequence * head * (sizes["head_num"] + sizes["kv_head_num"])
     peak, bandwidth = kernels.peak_flops_per_second["bfloat16"], kernels.memory_bytes_per_second
-    bound = attention_bound(sequence, count, head, touched, peak, bandwidth)
+    bound = attention_bound(sequence**2, count, head, touched, peak, bandwidth)
     seconds = kernels.attention.ratio(sequence, count, head)[0] * bound * (BACKWARD_SECONDS if backward else 1.0)
     return full / rate / seconds
 

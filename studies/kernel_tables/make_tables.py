@@ -162,7 +162,7 @@ def measured_attention_bound(row: dict[str, float], bounds: KernelTable) -> floa
     """The data sheet's bound of a measured forward pass [s]."""
     elements = row["batch"] * row["seq"] * row["head_dim"] * 2 * (row["heads"] + row["kv_heads"])
     peak, rate = bounds.peak_flops_per_second["bfloat16"], bounds.memory_bytes_per_second
-    return attention_bound(row["seq"], row["count"], row["head"], ITEM_BYTES["bfloat16"] * elements, peak, rate)
+    return attention_bound(row["seq"] ** 2, row["count"], row["head"], ITEM_BYTES["bfloat16"] * elements, peak, rate)
 
 
 def rows_of(path: Path) -> "csv.DictReader[str]":

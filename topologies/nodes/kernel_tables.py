@@ -128,18 +128,18 @@ def product_bound(m: float, k: float, n: float, precision: str, peak: float, rat
     return 2.0 * m * k * n / peak + size / rate + KERNEL_SECONDS
 
 
-def attention_bound(sequence: float, count: float, head: float, touched: float, peak: float, rate: float) -> float:
+def attention_bound(pairs: float, count: float, head: float, touched: float, peak: float, rate: float) -> float:
     """The data sheet's bound of the forward pass of causal attention [s].
 
     Parameters
     ----------
-    sequence : tokens of a sequence
+    pairs : twice the pairs of a token and a token that it sees, in a sequence (`seen_pairs`)
     count : sequences times query heads
     head : columns of a head
     touched : bytes of queries, keys, values and output [B]
     peak, rate : peak of products [flop/s] and memory bandwidth [B/s]
     """
-    return FORWARD_PRODUCTS * count * sequence**2 * head / peak + touched / rate + KERNEL_SECONDS
+    return FORWARD_PRODUCTS * count * pairs * head / peak + touched / rate + KERNEL_SECONDS
 
 
 def kernel_table_names() -> tuple[str, ...]:
