@@ -52,11 +52,6 @@ class Microbatches:
         """Whether the last microbatch is smaller than the others."""
         return self.last < self.rows
 
-    @property
-    def last_share(self) -> float:
-        """Rows of the last microbatch, relative to the others."""
-        return self.last / self.rows
-
     def smallest(self, whole: str) -> str:
         """The smallest microbatch as the subject of a message; `whole` is the word for a single one."""
         if self.count == 1:

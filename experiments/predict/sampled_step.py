@@ -7,7 +7,7 @@ are combined in the order of the pipeline's slots (`pipeline_slots.py`).
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import HOST_LANES, Communication, Op, is_host_op, lane
@@ -20,9 +20,10 @@ from quadrille.experiments.predict.layer_extrapolation import extrapolated, peri
 from quadrille.experiments.predict.step_parts import (
     Loops,
     StepParts,
+    last_sample,
     loops_by_op,
     sample_experiment,
-    stage_message_count,
+    stage_message_seconds,
     step_parts,
 )
 from quadrille.experiments.predict.training_step import (
@@ -59,6 +60,11 @@ class SampleCosts:
     def seconds(self) -> StepParts:
         """The parts of the step if local work hides as much of the overlapped communication as takes no longer."""
         return self.local.longer(self.overlapped) + self.communication + self.host
+
+    @property
+    def transfer(self) -> StepParts:
+        """The parts of all communication and of the work for the host."""
+        return self.communication + self.overlapped + self.host
 
     @property
     def hidden(self) -> StepParts:
@@ -98,15 +104,17 @@ def closed_form_step(
     costs_of : function that returns the `sample_costs` of a sample
     closed_form_model : alpha-beta model of the machine
     """
-    costs = costs_of(sample_experiment(experiment))
-    stages, hop = experiment.stages, _stage_message_seconds(experiment, closed_form_model)
-    last = experiment.microbatches.last_share
-    seconds = costs.seconds.step(stages, hop, last) + _table_gradient_seconds(
+    costs, smaller = costs_of(sample_experiment(experiment)), last_sample(experiment)
+    last = None if smaller is None else costs_of(smaller)
+    stages, (hop, last_hop) = experiment.stages, _stage_message_seconds(experiment, closed_form_model)
+    seconds = costs.seconds.step(stages, hop, last.seconds if last else None, last_hop) + _table_gradient_seconds(
         experiment, costs.table_gradient_bytes, closed_form_model
     )
-    compute, hidden = costs.local.reporting(stages, last), costs.hidden.reporting(stages, last)
-    communication = costs.communication + costs.overlapped + costs.host
-    transfer = communication.reporting(stages, last) + stage_message_count(stages, last) * hop
+    compute = costs.local.reporting(stages, last.local if last else None)
+    hidden = costs.hidden.reporting(stages, last.hidden if last else None)
+    transfer = costs.transfer.reporting(stages, last.transfer if last else None) + stage_message_seconds(
+        stages, hop, last_hop
+    )
     return TrainingStep(
         seconds=seconds,
         compute=compute,
@@ -117,13 +125,20 @@ def closed_form_step(
     )
 
 
-def _stage_message_seconds(experiment: TrainingExperiment, closed_form_model: ClosedFormModel) -> float:
-    """The time of a message with a microbatch's activations from a stage to the next [s]."""
+def _stage_message_seconds(experiment: TrainingExperiment, closed_form_model: ClosedFormModel) -> tuple[float, float]:
+    """The time of a message with a microbatch's activations from a stage to the next: usual, and of the last [s]."""
+    if experiment.grid.pipeline == 1:
+        return 0.0, 0.0
+    parts = experiment.microbatches
+    usual, last = (_hop_seconds(experiment, closed_form_model, sequences) for sequences in (parts.rows, parts.last))
+    return usual, last
+
+
+def _hop_seconds(experiment: TrainingExperiment, closed_form_model: ClosedFormModel, sequences: int) -> float:
+    """The time of a message with the activations of some sequences from a stage to the next [s]."""
     problem, grid, stream = experiment.problem, experiment.grid, experiment.scheme.stream
-    if grid.pipeline == 1:
-        return 0.0
     assert isinstance(problem, Gpt)
-    elements = experiment.microbatches.rows * problem.sequence * problem.hidden
+    elements = sequences * problem.sequence * problem.hidden
     for axis in (*stream.rows, *stream.finer, stream.columns):
         elements = -(-elements // grid.length(axis))
     size = elements * ITEM_BYTES[problem.dtype]
@@ -151,6 +166,46 @@ def _table_gradient_seconds(experiment: TrainingExperiment, size: int, closed_fo
     ).seconds(size)
 
 
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """A sample of an experiment and its simulation; times of ops are by name [s]."""
+
+    experiment: TrainingExperiment
+    simulated: SimulatedOps
+
+    def local(self) -> dict[str, float]:
+        """Times of the ops that compute."""
+        return {op.name: op.seconds for op in self.simulated.every.ops if not is_beside_compute(op)}
+
+    def communication(self) -> dict[str, float]:
+        """Times of the ops that run beside computation."""
+        return {op.name: op.seconds for op in self.simulated.every.ops if is_beside_compute(op)}
+
+    def exposed(self, axis: Axis | None = None) -> dict[str, float]:
+        """Exposed times of the ops that run beside computation: of all, or of those along an axis."""
+        beside = (op for op in self.simulated.every.ops if is_beside_compute(op))
+        return {op.name: op.exposed_seconds for op in beside if axis in (None, op.axis)}
+
+    def charged(self) -> dict[str, float]:
+        """Times of computation and exposed times, with the waiting of the sample spread over them."""
+        charged = self.local() | self.exposed()
+        waiting_factor = self.simulated.every.seconds / sum(charged.values())
+        return {name: waiting_factor * seconds for name, seconds in charged.items()}
+
+    def latency(self) -> dict[str, float]:
+        """Latencies of the ops."""
+        return dict(self.simulated.latency)
+
+    def contention(self) -> dict[str, float]:
+        """Times that communication loses to contention."""
+        return {name: self.simulated.contention.get(name, 0.0) for name in self.communication()}
+
+    def parts(self, seconds: Mapping[str, float]) -> StepParts:
+        """The parts of a step from times of the sample's ops."""
+        loops = self.simulated.schedule.cached(loops_by_op)
+        return step_parts(((loops[name], each) for name, each in seconds.items()), self.experiment)
+
+
 def sampled_step(
     experiment: TrainingExperiment,
     ops_of: Callable[[TrainingExperiment], SimulatedOps],
@@ -166,36 +221,28 @@ def sampled_step(
     ops_of : function that simulates a sample on the machine
     closed_form_model : alpha-beta model of the machine, for messages between stages
     """
-    sampled = sample_experiment(experiment)
+    sampled, smaller = sample_experiment(experiment), last_sample(experiment)
     simulated = ops_of(sampled)
-    loops, stages, hop, last = (
-        loops_by_op(simulated.schedule),
-        experiment.stages,
-        _stage_message_seconds(experiment, closed_form_model),
-        experiment.microbatches.last_share,
-    )
+    samples = [_Sample(sampled, simulated), *([] if smaller is None else [_Sample(smaller, ops_of(smaller))])]
+    stages, (hop, last_hop) = experiment.stages, _stage_message_seconds(experiment, closed_form_model)
 
-    def mean_stage_seconds(seconds: Mapping[str, float]) -> float:
-        return step_parts(((loops[name], each) for name, each in seconds.items()), sampled).reporting(stages, last)
+    def parts(seconds_of: Callable[[_Sample], Mapping[str, float]]) -> tuple[StepParts, StepParts | None]:
+        usual, *last = (each.parts(seconds_of(each)) for each in samples)
+        return usual, last[0] if last else None
 
-    local_parts = {op.name: op.seconds for op in simulated.every.ops if not is_beside_compute(op)}
-    communication_parts = {op.name: op for op in simulated.every.ops if is_beside_compute(op)}
-    exposed = {name: op.exposed_seconds for name, op in communication_parts.items()}
-    charged = step_parts(((loops[name], each) for name, each in (local_parts | exposed).items()), sampled)
-    waiting_factor = simulated.every.seconds / sum((local_parts | exposed).values())
-    seconds = charged.times(waiting_factor).step(stages, hop, last) + _table_gradient_seconds(
+    def mean_stage_seconds(seconds_of: Callable[[_Sample], Mapping[str, float]]) -> float:
+        usual, last = parts(seconds_of)
+        return usual.reporting(stages, last)
+
+    usual, last = parts(_Sample.charged)
+    seconds = usual.step(stages, hop, last, last_hop) + _table_gradient_seconds(
         experiment, _table_gradient_bytes(simulated.schedule), closed_form_model
     )
-    compute, busy = (
-        mean_stage_seconds(local_parts),
-        mean_stage_seconds({name: op.seconds for name, op in communication_parts.items()}),
-    )
-    latency, message_seconds = mean_stage_seconds(simulated.latency), stage_message_count(stages, last) * hop
-    hidden = without_rounding_error(busy - mean_stage_seconds(exposed), busy)
+    compute, busy = mean_stage_seconds(_Sample.local), mean_stage_seconds(_Sample.communication)
+    latency, message_seconds = mean_stage_seconds(_Sample.latency), stage_message_seconds(stages, hop, last_hop)
+    hidden = without_rounding_error(busy - mean_stage_seconds(_Sample.exposed), busy)
     exposed_by_axis: dict[Axis, float] = {
-        axis: mean_stage_seconds(
-            {name: each for name, each in exposed.items() if communication_parts[name].axis == axis}
-        )
+        axis: mean_stage_seconds(partial(_Sample.exposed, axis=axis))
         for axis in sampled.grid.lengths
         if sampled.grid.length(axis) > 1
     }
@@ -206,9 +253,7 @@ def sampled_step(
         transfer=busy - latency + message_seconds,
         hidden=hidden,
         waiting=without_rounding_error(seconds - compute - busy - message_seconds + hidden, seconds),
-        contention=without_rounding_error(
-            mean_stage_seconds({name: simulated.contention.get(name, 0.0) for name in communication_parts}), seconds
-        ),
+        contention=without_rounding_error(mean_stage_seconds(_Sample.contention), seconds),
         exposed_seconds_by_axis=exposed_by_axis | ({"pipeline": message_seconds} if message_seconds else {}),
         layers=sampled.stages.layers,
         bounded=simulated.bounded,

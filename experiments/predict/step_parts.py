@@ -53,7 +53,7 @@ class StepParts:
     both: float
     forward: float = 1 / 3
 
-    def step(self, stages: Stages, hop: float = 0.0, last: float = 1.0) -> float:
+    def step(self, stages: Stages, hop: float = 0.0, last: "StepParts | None" = None, last_hop: float = 0.0) -> float:
         """The time of a step [s].
 
         >>> StepParts(1.0, 0.5, 2.0, 3.0).step(Stages(1, layers=4, microbatches=2))
@@ -65,16 +65,15 @@ class StepParts:
         ----------
         stages : stages, layers, chunks and microbatches of the pipeline
         hop : time of a message from a stage to the next [s]
-        last : rows of the last microbatch, relative to the others; its times are taken as proportional
+        last, last_hop : parts and message of a smaller last microbatch; None if it is not smaller
         """
         outside_seconds = self.once + self.layer * stages.most_layers
         if stages.count == 1:
-            return outside_seconds + (stages.microbatches - 1 + last) * (self.both * stages.layers + self.microbatch)
+            return outside_seconds + self._work(stages, last)
         walked_stages = replace(stages, microbatches=min(stages.microbatches, WALKED_MICROBATCHES * stages.count))
         slots = self._slots(stages, hop)
-        if last != 1:
-            smaller = replace(self, both=last * self.both, microbatch=last * self.microbatch)
-            slots = replace(slots, last=smaller._slots(stages, last * hop))
+        if last is not None:
+            slots = replace(slots, last=last._slots(stages, last_hop))
         more = (stages.microbatches - walked_stages.microbatches) * self._slowest(stages, slots)
         return outside_seconds + max(stage_ends(walked_stages, slots)) + more
 
@@ -116,22 +115,41 @@ class StepParts:
         each = [sum(seconds[part] for seconds in kinds) + 2 * slots.travel for part in range(len(slots.forward))]
         return max(stages.sum_of_stage(each, stage) for stage in range(stages.count))
 
-    def reporting(self, stages: Stages, last: float = 1.0) -> float:
+    def reporting(self, stages: Stages, last: "StepParts | None" = None) -> float:
         """The time of a step in which the mean stage works [s]; arguments as `step`."""
-        work = (stages.microbatches - 1 + last) * (self.both * stages.layers + self.microbatch)
-        return (self.once + self.layer * stages.layers + work) / stages.count
+        return (self.once + self.layer * stages.layers + self._work(stages, last)) / stages.count
+
+    def _work(self, stages: Stages, last: "StepParts | None") -> float:
+        """The time of all microbatches on one rank with all layers [s]."""
+        each = self.both * stages.layers + self.microbatch
+        if last is None:
+            return stages.microbatches * each
+        return (stages.microbatches - 1) * each + last.both * stages.layers + last.microbatch
 
 
-def stage_message_count(stages: Stages, last: float = 1.0) -> float:
-    """The number of messages that the mean stage sends in a step, forward and backward.
+def stage_message_seconds(stages: Stages, hop: float, last_hop: float) -> float:
+    """The time of the messages that the mean stage sends in a step, forward and backward [s].
 
-    Messages of a smaller last microbatch, with `last` of the rows of the others, count as `last` messages.
+    >>> stage_message_seconds(Stages(2, layers=4, microbatches=3), hop=1.0, last_hop=0.5)
+    2.5
 
-    >>> stage_message_count(Stages(2, layers=4, microbatches=3))
-    3.0
+    Parameters
+    ----------
+    hop, last_hop : time of a message, and of a message of the last microbatch [s]
     """
     messages = stages.count * stages.chunks - (2 if stages.v_placed else 1)
-    return 2 * (stages.microbatches - 1 + last) * messages / stages.count
+    return 2 * messages / stages.count * ((stages.microbatches - 1) * hop + last_hop)
+
+
+def last_sample(experiment: TrainingExperiment) -> TrainingExperiment | None:
+    """A sample whose microbatches are as large as the last microbatch; None if the last is not smaller."""
+    if not experiment.microbatches.smaller_last:
+        return None
+    shards = experiment.grid.data * experiment.grid.z
+    size = -(-experiment.microbatches.last // shards)
+    assert isinstance(experiment.problem, Gpt)
+    problem = replace(experiment.problem, micro_batch=size, batch=size * shards * FEW_MICROBATCHES)
+    return sample_experiment(replace(experiment, problem=problem))
 
 
 def sample_experiment(experiment: TrainingExperiment) -> TrainingExperiment:

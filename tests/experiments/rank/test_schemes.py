@@ -55,6 +55,7 @@ def answer():
         (Grid(z=4, x=2), {"micro_batch": 4, "layers": 9}, "oag"),
         (Grid(pipeline=4, x=2), {"micro_batch": 4, "batch": 26}, "none"),
         (Grid(pipeline=2, z=2, x=2), {"micro_batch": 4, "batch": 26}, "none"),
+        (Grid(pipeline=2, z=2, x=2), {"micro_batch": 4, "batch": 26, "pipeline_schedule": "zb-h1"}, "none"),
         (Grid(data=4, x=2), {"micro_batch": 2, "batch": 28}, "none"),
     ],
 )
