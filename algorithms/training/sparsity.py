@@ -14,9 +14,9 @@ pruned elements are set to zero in every microbatch, so pruned weights stay zero
     dW of the microbatch     dense gradient of one layer, which `compress` or `compress_add` reads at once
     dW                       compressed gradient: reductions over data send the share f
 
-With the optimizer in host memory (`offload.py`), the buckets of W and its moments are compressed.  The update of a bucket
-writes its kept weights into W held, whose other elements stay zero; with ZeRO, into W cast, which is gathered and
-expanded at the start of a step, or before each use.
+With the optimizer in host memory (`offload.py`), the buckets of W and its moments are compressed.  The update of a
+bucket writes its kept weights into W held, whose other elements stay zero; with ZeRO, into W cast, which is gathered
+and expanded at the start of a step, or before each use.
 
 Bytes of a parameter, with s = 16-bit weights and g = bytes of a gradient element:
 
