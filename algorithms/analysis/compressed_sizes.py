@@ -1,4 +1,4 @@
-"""Sizes of compressed blocks of pruned matrices over all ranks, before the axis data cuts them.
+"""Sizes of compressed blocks of pruned matrices over all ranks, before the axis data and buckets cut them.
 
 Blocks of whole tiles have one size.  A block that cuts a tile has room for more, depending on where it begins, so each
 coordinate counts.
@@ -16,8 +16,8 @@ from quadrille.algorithms.schedule.tensors import Tensor
 
 
 def whole_compressed(tensor: Tensor) -> Tensor:
-    """The compressed tensor before the axis data cuts it."""
-    return replace(tensor, sharded_over=tuple(axis for axis in tensor.shards if axis != "data"))
+    """The compressed tensor before the axis data and buckets cut it."""
+    return replace(tensor, sharded_over=tuple(axis for axis in tensor.shards if axis != "data"), buckets=None)
 
 
 def distinct_axes(tensor: Tensor, lengths: tuple[set[int], set[int]], schedule: Schedule) -> set[Axis]:
@@ -50,7 +50,7 @@ def _is_in_tiles(length: int, part: Part, tile: int, schedule: Schedule, *, is_c
 
 
 def compressed_sizes(tensor: Tensor, lengths: tuple[set[int], set[int]], schedule: Schedule) -> set[int]:
-    """Sizes of the compressed blocks of all ranks, before the axis data cuts them [elements]."""
+    """Sizes of the compressed blocks of all ranks, before the axis data and buckets cut them [elements]."""
     whole, grid = replace(whole_compressed(tensor), stages=None), schedule.grid
     axes = [axis for axis in AXES if axis in distinct_axes(tensor, lengths, schedule)]
     return {

@@ -116,7 +116,7 @@ def _add_tensor(tensor: Tensor, schedule: Schedule, result: Dependence) -> None:
     sizes = [_add_part(part, schedule, result) for part in (tensor.rows, tensor.columns)]
     elements = {rows * columns for rows in sizes[0] for columns in sizes[1]}
     if tensor.kept is not None:
-        _add_compressed(tensor, (sizes[0], sizes[1]), schedule, result)
+        elements = _add_compressed(tensor, (sizes[0], sizes[1]), schedule, result)
     for axis in tensor.shards if tensor.kept is None else ():
         elements = _cut(elements, axis, schedule.grid, result)
     if tensor.buckets is not None and any(not is_mean(size) and size % tensor.buckets[1] for size in elements):
@@ -128,16 +128,18 @@ def _add_tensor(tensor: Tensor, schedule: Schedule, result: Dependence) -> None:
         result.thresholds.setdefault(axis, set()).update((coordinate, coordinate + 1))
 
 
-def _add_compressed(tensor: Tensor, sizes: tuple[set[int], set[int]], schedule: Schedule, result: Dependence) -> None:
-    """Adds the dependence of a compressed block, whose size depends on the tiles that it cuts."""
+def _add_compressed(
+    tensor: Tensor, sizes: tuple[set[int], set[int]], schedule: Schedule, result: Dependence
+) -> set[int]:
+    """Adds the dependence of a compressed block, whose size depends on the tiles that it cuts; returns its sizes."""
     from quadrille.algorithms.analysis.compressed_sizes import compressed_sizes, distinct_axes
 
     axes = distinct_axes(tensor, sizes, schedule)
     result.distinct_axes |= axes
     for name in (*tensor.rows.rotated_by, *tensor.columns.rotated_by) if axes else ():
         _add_variable(name, result)
-    if "data" in tensor.shards:
-        _cut(compressed_sizes(tensor, sizes, schedule), "data", schedule.grid, result)
+    elements = compressed_sizes(tensor, sizes, schedule) if tensor.buckets or "data" in tensor.shards else set[int]()
+    return _cut(elements, "data", schedule.grid, result) if "data" in tensor.shards else elements
 
 
 def _add_part(part: Part, schedule: Schedule, result: Dependence) -> set[int]:

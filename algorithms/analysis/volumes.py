@@ -285,8 +285,7 @@ class Work:
 
 def kernel_work(op: Kernel, schedule: Schedule, coordinates: Coordinates) -> Work:
     """Returns the work of one instance of a layer's function; an updated tensor is read and written."""
-    names = (*reads(op), *writes(op))
-    touched = sum(schedule.tensors[name].block(coordinates).elements * schedule.item_bytes(name) for name in names)
+    touched = _touched_bytes(op, schedule, coordinates)
     first = schedule.tensors[(*op.sources, *op.updates)[0]].block(coordinates)
     if op.function in ATTENTION_PRODUCTS:
         rows, columns = first.rectangle_shape
@@ -295,3 +294,18 @@ def kernel_work(op: Kernel, schedule: Schedule, coordinates: Coordinates) -> Wor
         product_flops = attention_flops(op.function, rows, columns // (group + 2) * group, sequence, window)
         return Work(0, product_flops, touched, attention_products(op, schedule, coordinates))
     return Work(SIGNATURES[op.function].flops * first.elements, 0, touched)
+
+
+def _touched_bytes(op: Kernel, schedule: Schedule, coordinates: Coordinates) -> int:
+    """Returns the bytes that an instance of a layer's function reads and writes.
+
+    All buckets of a compressed vector together write all elements of the dense block that they are expanded into.
+    """
+
+    def size_of(name: str) -> int:
+        return schedule.tensors[name].block(coordinates).elements * schedule.item_bytes(name)
+
+    if op.function != "expand_bucket":
+        return sum(map(size_of, (*reads(op), *writes(op))))
+    buckets = schedule.tensors[op.sources[0]].buckets
+    return sum(map(size_of, op.sources)) + sum(map(size_of, op.updates)) // (buckets[1] if buckets else 1)

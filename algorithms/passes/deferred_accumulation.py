@@ -19,7 +19,8 @@ buffer again, so that the reduce-scatter overlaps the next layer's backward pass
 `backwards` the same indices run downwards.  `scatter` is a reduce-scatter.
 
 The first iteration is peeled, and the ops of the last iteration follow the loop.  There, and after reduce-scatters
-outside of layer loops, the ops move down to the first op that uses the same tensors.
+outside of layer loops, the ops move down to the first op that uses the same tensors: of a parameter in host memory, to
+the loop that updates its buckets.
 """
 
 from dataclasses import dataclass, replace
@@ -79,7 +80,11 @@ def _move_uses_down(schedule: Schedule, program: Program) -> Program:
     """Moves the uses of the program's own reduce-scatters as far to its end as other ops allow."""
     for position in reversed(range(len(program))):
         scatter = program[position]
-        uses = _uses(schedule, program, position, scatter.into) if isinstance(scatter, ReduceScatter) else ()
+        uses = (
+            _uses(schedule, program, position, scatter.into, before_buckets=True)
+            if isinstance(scatter, ReduceScatter)
+            else ()
+        )
         if uses and _is_overlapped_scatter(schedule, scatter):
             use_ops = tuple(program[use] for use in uses)
             rest = tuple(entry for at, entry in enumerate(program) if at > position and at not in uses)
@@ -109,7 +114,9 @@ def _is_overlapped_scatter(schedule: Schedule, entry: Op | Repeat) -> bool:
     return isinstance(entry, ReduceScatter) and entry.overlap == "ors" and not is_single_rank(schedule, entry.axis)
 
 
-def _uses(schedule: Schedule, body: Program, scatter: int, into: str) -> tuple[int, ...]:
+def _uses(
+    schedule: Schedule, body: Program, scatter: int, into: str, *, before_buckets: bool = False
+) -> tuple[int, ...]:
     """Returns the positions of the ops that use a reduce-scatter's result; none if other ops of the body share tensors.
 
     Parameters
@@ -117,6 +124,7 @@ def _uses(schedule: Schedule, body: Program, scatter: int, into: str) -> tuple[i
     body : loop body
     scatter : position of the reduce-scatter
     into : tensor that the reduce-scatter writes
+    before_buckets : whether loops over buckets of these tensors may follow the last use
     """
     derived, uses = {into}, []
     for position in range(scatter + 1, len(body)):
@@ -125,8 +133,21 @@ def _uses(schedule: Schedule, body: Program, scatter: int, into: str) -> tuple[i
             derived |= {*writes(entry)}
             uses.append(position)
     touched = {name for position in uses for name in _touched(schedule, body[position])}
-    others = [entry for position, entry in enumerate(body) if position not in (scatter, *uses)]
+    others = [
+        entry
+        for position, entry in enumerate(body)
+        if position not in (scatter, *uses)
+        and not (before_buckets and uses and position > uses[-1] and _updates_buckets(schedule, entry))
+    ]
     return () if any(touched & _touched(schedule, entry) for entry in others) else tuple(uses)
+
+
+def _updates_buckets(schedule: Schedule, entry: Op | Repeat) -> bool:
+    """Whether an entry is a loop over the buckets of a parameter."""
+    if not isinstance(entry, Repeat):
+        return False
+    buckets = (schedule.tensors[name].buckets for op in entry.body if isinstance(op, Compute) for name in reads(op))
+    return any(bucket is not None and bucket[0] == entry.loop for bucket in buckets)
 
 
 def _touched(schedule: Schedule, entry: Op | Repeat) -> set[str]:

@@ -8,7 +8,7 @@ The table `SIGNATURES` covers all local functions except matrix products.  A sha
     m 1            one column; a number is a length
     - h            any rows
     =              the same block as every other `=` of the function: it works elementwise, also on flattened shards
-    kept           the compressed vector of the kept elements of the block `=`
+    kept           the compressed vector of the kept elements of the block `=`, or one bucket of it
 
 So `"swiglu": into=("m n",), sources=("m 2n",)` says that SwiGLU reads a block of 2n columns and writes n columns of the
 same rows.
@@ -81,6 +81,7 @@ Function = Literal[
     "compress",
     "compress_add",
     "expand",
+    "expand_bucket",
     "mask",
     "square_sum_kept",
 ]
@@ -190,6 +191,7 @@ SIGNATURES: dict[Function, KernelSignature] = {
     "compress": KernelSignature(into=("kept",), sources=("kept", "="), linear=True),
     "compress_add": KernelSignature(updates=("kept",), sources=("kept", "="), linear=True),
     "expand": KernelSignature(into=("=",), sources=("kept", "kept"), linear=True),
+    "expand_bucket": KernelSignature(updates=("=",), sources=("kept", "kept"), linear=True),
     "mask": KernelSignature(into=("=",), sources=("kept", "="), linear=True),
     "square_sum_kept": KernelSignature(into=("1 1",), sources=("kept", "="), sums=(("both", 1),), flops=2),
 }

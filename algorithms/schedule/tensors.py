@@ -180,15 +180,11 @@ class Tensor:
             return self._compressed(whole, self.kept, coordinates)
         if not self.shards and self.buckets is None:
             return whole
-        start, stop = _shard(whole.elements, self.shards, coordinates)
-        if self.buckets is not None:
-            loop, count = self.buckets
-            first, last = cut(stop - start, count, coordinates.indices.get(loop, 0) % count)
-            start, stop = start + first, start + last
-        return Block(whole.rows, whole.columns, (start, stop))
+        shard = _shard(whole.elements, self.shards, coordinates)
+        return Block(whole.rows, whole.columns, self._bucket(shard, coordinates))
 
     def _compressed(self, whole: Block, kept: "Kept", coordinates: Coordinates) -> Block:
-        """The compressed block: data cuts the compressed vector, and other axes cut the flattened rectangle."""
+        """The compressed block: data and buckets cut the compressed vector, other axes cut the flattened rectangle."""
         axes = tuple(axis for axis in self.shards if axis != "data")
         flat_range = _shard(whole.elements, axes, coordinates) if axes else None
         shape = (
@@ -197,7 +193,16 @@ class Tensor:
         )
         size = kept.capacity(whole.rows, whole.columns, flat_range, shape)
         over_data = tuple(axis for axis in self.shards if axis == "data")
-        return Block(whole.rows, whole.columns, flat_range, _shard(size, over_data, coordinates))
+        kept_range = self._bucket(_shard(size, over_data, coordinates), coordinates)
+        return Block(whole.rows, whole.columns, flat_range, kept_range)
+
+    def _bucket(self, shard: tuple[int, int], coordinates: Coordinates) -> tuple[int, int]:
+        """Start and stop of the current bucket of a rank's shard; of the whole shard without buckets."""
+        if self.buckets is None:
+            return shard
+        (start, stop), (loop, count) = shard, self.buckets
+        first, last = cut(stop - start, count, coordinates.indices.get(loop, 0) % count)
+        return start + first, start + last
 
     def copy_count(self, coordinates: Coordinates) -> int:
         """Number of copies on a rank; the count of an inner loop may depend on the index of an outer loop."""

@@ -25,7 +25,7 @@ from quadrille.algorithms.training.adam import moment_names
 from quadrille.algorithms.training.layers import index_name
 from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.mlp import TARGET
-from quadrille.algorithms.training.offload import STAGING
+from quadrille.algorithms.training.offload import KEPT_STAGING, STAGING
 from quadrille.algorithms.training.resume import parameter_names
 from quadrille.algorithms.training.transformer import LAYER
 
@@ -53,7 +53,7 @@ def memory_bytes_by_kind(schedule: Schedule, coordinates: Coordinates, choices: 
 def _by_kind(rank_storage: Storage, schedule: Schedule) -> dict[Kind, int]:
     mixed = ITEM_BYTES[schedule.dtype] == 2
     names = dict.fromkeys(_stored_activations(schedule), ACTIVATIONS) | _names(schedule, mixed)
-    names |= dict.fromkeys(STAGING, BUCKETS) | dict.fromkeys(rank_storage.on_host, ON_HOST)
+    names |= dict.fromkeys((*STAGING, KEPT_STAGING), BUCKETS) | dict.fromkeys(rank_storage.on_host, ON_HOST)
     bytes_by_kind: dict[Kind, int] = dict.fromkeys(KINDS, 0)
     for name, elements in rank_storage.tensors.items():
         bytes_by_kind[names.get(name) or _kind_of_other(schedule.tensors[name])] += (
@@ -87,7 +87,8 @@ def _names(schedule: Schedule, mixed: bool) -> dict[str, Kind]:
         of_its_own = used_weight in schedule.tensors and (mixed or not shards)
         kinds[name] = "optimizer" if of_its_own else "parameters"
         kinds[used_weight] = "gathered weights" if shards else "parameters"
-        kinds[f"{name} cast"] = "parameters" if shards else "buffers"
+        cast = f"{name} cast"
+        kinds[cast] = "parameters" if shards or cast in schedule.state else "buffers"
         kinds |= dict.fromkeys((*moment_names(name), index_name(name)), "optimizer")
         kinds |= dict.fromkeys((f"d{name}", f"d{name} held"), "gradients")
         gathered = (f"{name} whole", f"{name} whole kept", compressed, f"{compressed} kept")

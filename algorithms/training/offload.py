@@ -19,6 +19,10 @@ Bytes of a parameter in 16-bit precision, of φ parameters on a rank and buckets
     on the device    weights 2, gradient 4 (or 2)              6 φ (or 4 φ) + 2 · 12 b
     on the host      weights 4, moments 4 + 4                  12 φ
 
+Buckets of a pruned parameter with compressed states (`sparsity.py`) cut the compressed vector: host memory, bucket
+buffers and copies shrink to the share of the kept elements.  The index stays on the device.  If data does not shard the
+weights, the update of a bucket expands its weights into the dense weights, whose other elements stay zero.
+
 Vectors (biases, γ, β) keep their state on the device: they hold less than a thousandth of a transformer's parameters,
 and copies of them would only add latency.
 
@@ -29,10 +33,11 @@ IPDPS 2022 (memory optimisation); Ren et al., "ZeRO-Offload: democratizing billi
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.grid import AXES, Grid
+from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
 from quadrille.algorithms.schedule.ops import HostCopy, Kernel, Op, Pointwise
 from quadrille.algorithms.schedule.parts import Coordinates, Part
 from quadrille.algorithms.schedule.program import Repeat
@@ -40,6 +45,7 @@ from quadrille.algorithms.schedule.tensors import ElementType, Tensor
 from quadrille.algorithms.training.adam import Adam, moments, update_parameter
 from quadrille.algorithms.training.layers import BUCKET, Parameter
 from quadrille.algorithms.training.scheme import ONE
+from quadrille.algorithms.training.sparsity import expand_bucket, index_tensor
 from quadrille.algorithms.units import parse_integer
 
 DEFAULT_BUCKET = 1 << 22
@@ -50,6 +56,8 @@ BUCKET_SIZE = "bucket"
 """Dimension of the bucket buffers."""
 STAGING = ("bucket of weights", "bucket of means", "bucket of squares")
 """Bucket buffers of weights and of both moments."""
+KEPT_STAGING = "bucket of kept weights"
+"""Bucket buffers of compressed used weights, if the cores of the host run Adam and the device expands the weights."""
 HOST_STAGING = ("bucket of gradients", "bucket of used weights")
 """Bucket buffers in host memory, if the cores of the host run Adam."""
 
@@ -108,9 +116,17 @@ class Buckets:
         )
 
     def _largest_block(self, tensor: Tensor) -> int:
-        """Elements of the largest block on any rank: cuts put longer parts first."""
-        first_rank = Coordinates(self.grid, self.sizes, dict.fromkeys(AXES, 0))
-        return replace(tensor, stages=None, held_at=None, buckets=None).block(first_rank).elements
+        """Elements of the largest block on any rank.
+
+        Cuts put longer parts first, but any compressed block may cut tiles.
+        """
+        whole = replace(tensor, stages=None, held_at=None, buckets=None)
+        first: dict[Axis, int] = dict.fromkeys(AXES, 0)
+        axes = [axis for axis in AXES if whole.kept is not None and axis in whole.cut_over - {"data", "pipeline"}]
+        return max(
+            whole.block(Coordinates(self.grid, self.sizes, first | dict(zip(axes, along, strict=True)))).elements
+            for along in product(*(range(self.grid.length(axis)) for axis in axes))
+        )
 
     def check(self, parameters: Sequence[Parameter]) -> None:
         """Checks that a bucket is not larger than the model.
@@ -126,10 +142,10 @@ class Buckets:
             )
 
     def _parameters(self, tensor: Tensor) -> int:
-        """Parameters of all copies of a tensor, over all ranks."""
+        """Parameters of all copies of a tensor, over all ranks; of a compressed tensor, its kept elements."""
         rows, columns = (self.sizes[part.dimension] * part.unit for part in (tensor.rows, tensor.columns))
         layers = (count if isinstance(count, int) else self.sizes.get(loop, 1) for loop, count in tensor.copies)
-        return rows * columns * prod(layers)
+        return (rows * columns if tensor.kept is None else tensor.kept.of_matrix(rows, columns)) * prod(layers)
 
 
 def is_vector(tensor: Tensor) -> bool:
@@ -176,27 +192,52 @@ def offload_tensors(parameters: Sequence[Parameter], targets: Mapping[str, Tenso
     offloaded = [parameter for parameter in parameters if parameter.buckets]
     if not offloaded:
         return []
-    first = offloaded[0]
-    if on_host:
-        dtypes = (first.gradient_dtype, None)
-        tensors = [_staging_buffer(name, dtype, on_host=True) for name, dtype in zip(HOST_STAGING, dtypes, strict=True)]
-    else:
-        tensors = [_staging_buffer(name, first.tensor.dtype, on_host=False) for name in STAGING]
+    tensors = _staging_buffers(offloaded, on_host=on_host)
     for parameter in offloaded:
-        buckets = (BUCKET, parameter.buckets)
-        on_device = (parameter.gradient_tensor, targets[parameter.name])
-        views = [replace(whole, name=_bucket(whole.name), buckets=buckets, value_of=None) for whole in on_device]
-        tensors += [replace(view, shard_of=whole.name) for view, whole in zip(views, on_device, strict=True)]
-        staged = on_device if on_host else (parameter.stored, *moments(parameter))
+        gradient, target = parameter.gradient_tensor, targets[parameter.name]
+        used = _kept_weights(parameter) if expands(parameter) else target
+        tensors += _views(parameter, (gradient, index_tensor(parameter) if expands(parameter) else target))
+        staged = (gradient, used) if on_host else (parameter.stored, *moments(parameter))
         for tensor, buffer in zip(staged, HOST_STAGING if on_host else STAGING, strict=True):
-            tensors.append(_in_buffer(tensor, buffer, buckets, on_host=on_host))
+            tensors.append(_in_buffer(parameter, tensor, _staged(tensor.name), buffer, on_host=on_host))
+        if on_host and expands(parameter):
+            tensors.append(_in_buffer(parameter, used, _bucket(used.name), KEPT_STAGING, on_host=False))
     return tensors
 
 
-def _in_buffer(tensor: Tensor, buffer: str, buckets: tuple[str, int], *, on_host: bool) -> Tensor:
+def expands(parameter: Parameter) -> bool:
+    """Whether the update of a compressed parameter writes dense weights: data does not shard the parameter."""
+    return parameter.tensor.kept is not None and "data" not in parameter.tensor.shards
+
+
+def _kept_weights(parameter: Parameter) -> Tensor:
+    """The compressed weights that the device expands, in the dtype of products."""
+    return replace(parameter.tensor, name=f"{parameter.name} kept", dtype=None)
+
+
+def _views(parameter: Parameter, wholes: Sequence[Tensor]) -> Iterator[Tensor]:
+    """One bucket of each of these tensors, in the tensor's own buffer."""
+    for whole in wholes:
+        buckets = (BUCKET, parameter.buckets)
+        yield replace(whole, name=_bucket(whole.name), buckets=buckets, value_of=None, shard_of=whole.name)
+
+
+def _in_buffer(parameter: Parameter, tensor: Tensor, name: str, buffer: str, *, on_host: bool) -> Tensor:
     """One bucket of a tensor in a bucket buffer."""
-    staged = replace(tensor, name=_staged(tensor.name), copies=(), first_indices=(), shard_of=None, value_of=None)
-    return replace(staged, buckets=buckets, on_host=on_host, staged_in=buffer)
+    staged = replace(tensor, name=name, copies=(), first_indices=(), shard_of=None, value_of=None)
+    return replace(staged, buckets=(BUCKET, parameter.buckets), on_host=on_host, staged_in=buffer)
+
+
+def _staging_buffers(offloaded: Sequence[Parameter], *, on_host: bool) -> list[Tensor]:
+    """The bucket buffers of all kinds."""
+    first = offloaded[0]
+    if not on_host:
+        return [_staging_buffer(name, first.tensor.dtype, on_host=False) for name in STAGING]
+    dtypes = (first.gradient_dtype, None)
+    buffers = [_staging_buffer(name, dtype, on_host=True) for name, dtype in zip(HOST_STAGING, dtypes, strict=True)]
+    if any(map(expands, offloaded)):
+        buffers.append(_staging_buffer(KEPT_STAGING, None, on_host=False))
+    return buffers
 
 
 def _staging_buffer(name: str, dtype: ElementType | None, *, on_host: bool) -> Tensor:
@@ -222,9 +263,12 @@ def _update_on_host(parameter: Parameter, target: str, adam: Adam) -> Iterator[O
     gradient, update = parameter.gradient, update_parameter(parameter, adam)
     yield HostCopy(name=f"fetch {gradient}", source=_bucket(gradient), into=_staged(gradient), to_host=True)
     yield replace(update, sources=(_staged(gradient),), on_host=True)
-    write = _write(parameter.name, _staged(target), casts=parameter.tensor.dtype is not None)
+    used = _kept_weights(parameter).name if expands(parameter) else target
+    write = _write(parameter.name, _staged(used), casts=parameter.tensor.dtype is not None)
     yield replace(write, on_host=True)
-    yield HostCopy(name=f"store {target}", source=_staged(target), into=_bucket(target))
+    yield HostCopy(name=f"store {target}", source=_staged(used), into=_bucket(used))
+    if expands(parameter):
+        yield expand_bucket(parameter, _bucket(parameter.index), _bucket(used), target)
 
 
 def _update_on_device(parameter: Parameter, target: str, adam: Adam) -> Iterator[Op]:
@@ -237,7 +281,10 @@ def _update_on_device(parameter: Parameter, target: str, adam: Adam) -> Iterator
         updates=tuple(names[name] for name in update.updates),
         sources=tuple(names[name] for name in update.sources),
     )
-    write = _write(_staged(parameter.name), _bucket(target), casts=parameter.tensor.dtype is not None)
+    if expands(parameter):
+        write: Op = expand_bucket(parameter, _bucket(parameter.index), _staged(parameter.name), target)
+    else:
+        write = _write(_staged(parameter.name), _bucket(target), casts=parameter.tensor.dtype is not None)
     yield from (*_fetches(states), update, write, *_stores(states))
 
 

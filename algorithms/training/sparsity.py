@@ -14,6 +14,10 @@ pruned elements are set to zero in every microbatch, so pruned weights stay zero
     dW of the microbatch     dense gradient of one layer, which `compress` or `compress_add` reads at once
     dW                       compressed gradient: reductions over data send the share f
 
+With the optimizer in host memory (`offload.py`), the buckets of W and its moments are compressed.  The update of a
+bucket writes its kept weights into W held, whose other elements stay zero; with ZeRO, into W cast, which is gathered
+and expanded at the start of a step, or before each use.
+
 Bytes of a parameter, with s = 16-bit weights and g = bytes of a gradient element:
 
     dense       2 + g + 12                 18 (g = 4), 16 (g = 2); float32: 16
@@ -138,6 +142,12 @@ def expand(parameter: Parameter, source: str, into: str, suffix: str = "") -> Ke
     """The op that writes dense weights from compressed weights."""
     sources = (parameter.index, source)
     return Kernel(name=f"expand {parameter.name}{suffix}", function="expand", into=(into,), sources=sources)
+
+
+def expand_bucket(parameter: Parameter, index: str, source: str, into: str) -> Kernel:
+    """The op that writes the kept weights of one bucket into the dense weights."""
+    name = f"expand {parameter.name} bucket"
+    return Kernel(name=name, function="expand_bucket", updates=(into,), sources=(index, source))
 
 
 def compress(parameter: Parameter, gradient: str, into: str, *, add: bool) -> Kernel:

@@ -130,6 +130,7 @@ class ParameterSharding:
         if self.shards:
             tensor = replace(tensor, sharded_over=(*tensor.shards, "data"))
             summed_over = tuple(axis for axis in summed_over if axis != "data")
+        kept = parameter.pruned if self.compresses(parameter) else None
         in_place = self.gathers_in_place and not self.separates and not self.compresses(parameter)
         return replace(
             parameter,
@@ -137,12 +138,12 @@ class ParameterSharding:
                 tensor,
                 dtype=self.precision.master,
                 shard_of=used_weight(parameter) if in_place else None,
-                kept=parameter.pruned if self.compresses(parameter) else None,
+                kept=kept,
             ),
             summed_over=summed_over,
             gradient_dtype=self.precision.gradient,
             gradient_shard_of=_accumulated_gradient(parameter, self) if self.zero == 1 else None,
-            buckets=self.buckets.count(tensor) if self.buckets is not None else 0,
+            buckets=self.buckets.count(replace(tensor, kept=kept)) if self.buckets is not None else 0,
         )
 
 
@@ -166,29 +167,9 @@ def parameter_sharding(
     gathered : whether gathered weights are kept for the backward pass or gathered again
     buckets : buckets of parameters whose optimizer state is in host memory
     pruning : how the model is pruned
-
-    Raises
-    ------
-    InputError : compressed states in host memory
     """
-    if buckets is not None:
-        refuse_compressed_on_host(pruning)
     keeps = gathered == "keep"
     return ParameterSharding(zero if grid.data > 1 else 0, precision, microbatches, keeps, buckets, pruning)
-
-
-def refuse_compressed_on_host(pruning: Pruning) -> None:
-    """Raises InputError for compressed states with an offloaded optimizer.
-
-    Raises
-    ------
-    InputError : states are compressed
-    """
-    if pruning.compressed:
-        raise InputError(
-            "--sparse-states with --offload: buckets cut dense states; accepted is either of them, or --sparsity "
-            "without --sparse-states"
-        )
 
 
 def refuse_sharded_weights(zero: int, grid: Grid) -> None:
@@ -295,9 +276,12 @@ def _used_weight_tensors(parameter: Parameter, stored: Parameter, plan: Paramete
     if plan.shards and plan.separates:
         value = parameter.name if plan.buckets is not None else None
         cast = replace(stored.tensor, name=_cast_weight(parameter), dtype=None, value_of=value)
-        if plan.gathers_in_place and plan.compresses(parameter):
+        in_place = plan.gathers_in_place
+        if plan.compresses(parameter) and plan.buckets is None and in_place:
             cast = replace(cast, copies=(), first_indices=())
-        yield replace(cast, shard_of=gathered if plan.gathers_in_place else None)
+        elif plan.compresses(parameter):
+            in_place = False  # layers share the gathered weights, and each keeps its own weights from the last update
+        yield replace(cast, shard_of=gathered if in_place else None)
 
 
 def _gather_before_use(program: Program, parameter: Parameter, plan: ParameterSharding, suffix: str = "") -> Program:
@@ -408,7 +392,7 @@ def _prepare_weights(parameter: Parameter, plan: ParameterSharding) -> Iterator[
     if plan.zero in (1, 2):
         source = _cast_weight(parameter) if plan.separates else parameter.name
         yield AllGather(name=f"gather {used_weight(parameter)}", axis="data", source=source, into=gathered)
-    if compresses and plan.zero < 3:
+    if compresses and plan.zero < 3 and (plan.shards or plan.buckets is None):
         yield expand(parameter, gathered if plan.shards else parameter.name, used_weight(parameter))
     if plan.accumulates:
         yield Pointwise(name=f"zero {parameter.gradient}", function="zero", into=_accumulated_gradient(parameter, plan))

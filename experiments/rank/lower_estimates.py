@@ -36,9 +36,9 @@ def least_bytes(experiment: TrainingExperiment, shape: ModelShape) -> float:
     item, data_ranks = ITEM_BYTES[problem.dtype], grid.data
     gradients = problem.gradient_bytes if problem.precision.mixed else item
     states = MASTER_AND_MOMENTS if problem.precision.mixed else 2 * item
+    if problem.offload is not None:
+        states = 0
     state_bytes: tuple[float, float, float] = (item, gradients, states)
-    if problem.offload is not None:  # weights as products read them, and gradients
-        state_bytes = (item, gradients, 0)
     if problem.pruning.compressed:
         state_bytes = _compressed_bytes(problem, item, gradients, states)
     bytes_of_weight = sum(
@@ -50,7 +50,7 @@ def least_bytes(experiment: TrainingExperiment, shape: ModelShape) -> float:
 def _compressed_bytes(problem: Gpt, item: int, gradients: int, states: int) -> tuple[float, float, float]:
     """Bytes of weights, gradients and optimizer states of a pruned parameter; with ZeRO 3, of kept weights only."""
     share = problem.kept_share
-    master = 0 if problem.precision.mixed else item
+    master = 0 if problem.precision.mixed or problem.offload is not None else item
     return item * (share if problem.zero == 3 else 1), gradients * share, (states + master) * share
 
 
@@ -129,7 +129,7 @@ def offload_seconds(experiment: TrainingExperiment, shape: ModelShape, link: Hos
         return 0.0
     parameters = shape.layers * shape.products / (grid.size // grid.data * (grid.data if problem.zero else 1))
     bytes_of_weight = problem.gradient_bytes if problem.offload.updates_on_host else MASTER_AND_MOMENTS
-    return parameters * bytes_of_weight * link.gpus / link.bytes_per_second
+    return problem.kept_share * parameters * bytes_of_weight * link.gpus / link.bytes_per_second
 
 
 def _passes_over_data(zero: int, microbatches: int) -> float:

@@ -9,7 +9,6 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.model_shapes import ModelShape
-from quadrille.algorithms.training.zero import refuse_compressed_on_host
 from quadrille.experiments.predict.prepared_experiment import with_machine_choices
 from quadrille.experiments.rank.candidate_grids import GridLimits
 from quadrille.experiments.workloads.training import TrainingExperiment
@@ -77,11 +76,10 @@ def check_offload(machine: Machine, problem: Gpt) -> None:
 
     Raises
     ------
-    InputError : the machine has no host link, or the states are compressed
+    InputError : the machine has no host link
     """
     if problem.offload is None:
         return
-    refuse_compressed_on_host(problem.pruning)
     if machine.host_link is None:
         raise InputError(
             f"--offload {problem.offload}: {machine.name} has no host link; accepted is a machine with a table "

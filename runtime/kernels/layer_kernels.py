@@ -34,7 +34,7 @@ GELU_SLOPE = sqrt(2 / pi)
 GELU_CUBE = 0.044715
 BY_ELEMENT: tuple[Function, ...] = ("gelu", "gelu_gradient", "adam")
 """Elementwise functions of flat arrays, which may be computed piece by piece."""
-BY_INDEX: tuple[Function, ...] = ("compress", "compress_add", "expand", "mask", "square_sum_kept")
+BY_INDEX: tuple[Function, ...] = ("compress", "compress_add", "expand", "expand_bucket", "mask", "square_sum_kept")
 """Functions of an index, which convert 16-bit elements themselves."""
 PIECE = 1 << 14
 """Elements of a piece on the host: its temporaries stay in the cache and need no new pages of memory."""
@@ -270,6 +270,7 @@ KERNELS: dict[Function, Callable[[KernelArguments], None]] = {
     "compress": pruning_kernels.compress,
     "compress_add": pruning_kernels.compress_add,
     "expand": pruning_kernels.expand,
+    "expand_bucket": pruning_kernels.expand_bucket,
     "mask": pruning_kernels.mask,
     "square_sum_kept": pruning_kernels.square_sum_kept,
 }

@@ -58,9 +58,17 @@ def compress_add(args: KernelArguments) -> None:
 
 def expand(args: KernelArguments) -> None:
     """Writes a dense block: kept elements from a compressed vector, and zeros."""
+    args.into[0][...] = 0
+    _write_kept(args, args.into[0])
+
+
+def expand_bucket(args: KernelArguments) -> None:
+    """Writes the kept elements of one bucket of a compressed vector into a dense block; other elements stay."""
+    _write_kept(args, args.updates[0])
+
+
+def _write_kept(args: KernelArguments, dense: Array) -> None:
     index, packed = args.sources
-    (dense,) = args.into
-    dense[...] = 0
     for part, positions, _ in _in_parts(args.xp, index):
         dense[positions] = narrowed(args.xp, widened(args.xp, packed[part]), dense.dtype)
 

@@ -281,8 +281,12 @@ class ComputeModel:
         return operation in self._measured
 
     def _kernel_curve(self, function: Function) -> SecondsBySize | None:
-        """Seconds by bytes read and written, from rows of the dtype and the nearest number of busy ranks."""
-        rows = [row for row in self._device.kernel if (row.function, row.dtype) == (function, self._dtype)]
+        """Seconds by bytes read and written, from rows of the dtype and the nearest number of busy ranks.
+
+        `expand_bucket` has the rows of `expand`, of which it is a part.
+        """
+        name = "expand" if function == "expand_bucket" else function
+        rows = [row for row in self._device.kernel if (row.function, row.dtype) == (name, self._dtype)]
         if not rows:
             return None
         nearest = min(abs(row.busy_ranks - self._busy) for row in rows)

@@ -161,6 +161,7 @@ def _compressed_elements(
     sizes = compressed_sizes(tensor, lengths_of, schedule)
     mean = Fraction(whole_compressed(replace(tensor, stages=None)).block(even.coordinates(0)).elements)
     shards = schedule.grid.data if "data" in tensor.shards else 1
+    shards *= tensor.buckets[1] if tensor.buckets is not None else 1
     return _Elements(min(sizes) // shards, mean / shards, -(-max(sizes) // shards))
 
 

@@ -13,6 +13,7 @@ from quadrille.algorithms.formats.record import device_bytes
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import HostCopy
+from quadrille.algorithms.schedule.program import Repeat, ops
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.training.adam import Adam, is_moment
 from quadrille.algorithms.training.gpt import Gpt
@@ -170,6 +171,20 @@ def test_with_overlaps_a_bucket_is_updated_after_its_gradient_is_summed(scheme, 
     assert runs[0].keys() == runs[1].keys()
     for copy, matrix in runs[0].items():
         np.testing.assert_array_equal(runs[1][copy], matrix, err_msg=copy)
+
+
+@pytest.mark.parametrize("on_host", [False, True], ids=["device", "host"])
+@pytest.mark.parametrize("options", [{}, {"zero": 3, "dtype": "bfloat16"}], ids=str)
+def test_with_overlaps_the_gradient_of_a_table_is_summed_just_before_its_first_bucket(options, on_host):
+    offload = Offload(20, updates_on_host=on_host)
+    problem = gpt(**{"dtype": "bfloat16", "adam": replace(ADAM, clip=0.0), "offload": offload} | options)
+    schedule = validate(overlap(schedule_of(problem, Grid(data=2, z=2)), ("oar", "ors", "oag")))
+    step = next(entry for entry in schedule.roles[0].program if isinstance(entry, Repeat) and entry.loop == "step")
+    names = [[op.name for op in ops((entry,))] for entry in step.body]
+    scatter, widen = (names.index([name]) for name in ("scatter dtable", "widen dtable"))
+    last = names.index(["scatter dtable over data" if options else "sum dtable over data"])
+    assert step.body[last + 1].loop == "bucket" and "update table" in names[last + 1]
+    assert scatter + 4 < widen < last, "other ops hide the reduce-scatter"
 
 
 def test_copies_wait_for_their_data_only_and_reductions_begin_together():

@@ -5,15 +5,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import HostCopy
+from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.gpt import Gpt
-from quadrille.algorithms.training.memory import largest_memory
+from quadrille.algorithms.training.memory import largest_memory, memory_bytes_by_kind
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.offload import Offload
 from quadrille.algorithms.training.scheme_catalogue import SCHEMES
+from quadrille.runtime.arrays.numpy_library import NumpyLibrary
+from quadrille.runtime.execution.buffers import Buffers
 from tests.support.pruned_trainings import PrunedRun, both_runs, check_equal
 from tests.support.trainings import schedule_of
 
@@ -151,6 +156,61 @@ def test_a_pruned_model_trains_alike_with_its_states_on_the_host(grid, zero):
     }
 
 
-def test_compressed_states_on_the_host_are_refused():
-    with pytest.raises(InputError, match="--sparse-states with --offload"):
-        schedule_of(replace(SMALL, sparse_states=True, offload=Offload()), Grid())
+@pytest.mark.parametrize("on_host", [False, True], ids=["device", "host"])
+@pytest.mark.parametrize(
+    ("problem", "bucket", "grid", "options"),
+    [
+        (SMALL, 0, Grid(), {}),
+        (UNEVEN, 100, Grid(z=2, x=3), {"micro_batch": 2}),
+        (SMALL, 100, Grid(data=2, x=3), {"zero": 1}),
+        (SMALL, 100, Grid(data=2, z=2), {"zero": 2, "micro_batch": 2, "dtype": "float16"}),
+        (SMALL, 100, Grid(data=2), {"zero": 3, "dtype": "float16"}),
+        (UNEVEN, 0, Grid(data=2), {"zero": 3}),
+        (SMALL, 100, Grid(pipeline=2, data=2), {"micro_batch": 1, "dtype": "float16", "adam": Adam(clip=0.01)}),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Gpt | Mlp) else str(value)[:60],
+)
+def test_compressed_states_on_the_host_equal_those_on_the_device(problem, bucket, grid, options, on_host):
+    compressed = replace(problem, sparse_states=True, **options)
+    on_device = PrunedRun(compressed, grid)
+    offloaded = PrunedRun(replace(compressed, offload=Offload(bucket, updates_on_host=on_host)), grid)
+    assert on_device.losses == offloaded.losses
+    expected, states = on_device.states(), offloaded.states()
+    assert expected.keys() == states.keys()
+    assert all(vector.tobytes() == states[name].tobytes() for name, vector in expected.items())
+
+
+@pytest.mark.parametrize("zero", [0, 1, 3])
+@pytest.mark.parametrize("on_host", [False, True], ids=["device", "host"])
+def test_compressed_states_on_the_host_have_the_bytes_of_kept_elements(zero, on_host):
+    """Host memory has 12 f bytes a parameter, the device 2 + (g + 4) f and, if weights are gathered, a copy of 2 f."""
+    data, bucket, share, parameters = 4, 5000, 102 / 1024, 2 * 1024**2
+    offload = Offload(bucket, updates_on_host=on_host)
+    problem = Mlp((1024, 1024, 1024), 8, "bfloat16", sparsity=0.9, sparse_states=True, zero=zero, offload=offload)
+    schedule = schedule_of(problem, Grid(data=data))
+    memory, shards = largest_memory(schedule, Choices()), data if zero else 1
+    rounding = 2 * 12 * schedule.tensors["L1 W"].buckets[1]
+    staged = 2 * (4 + 2) * bucket if on_host else 0
+    assert 0 <= memory["optimizer on host"] - round(12 * share * parameters / shards) <= staged + rounding
+    weights = {0: 2, 1: 2 + 2 * share / data, 3: 2 * share / data}[zero]
+    vectors = 2 * 1024
+    assert memory["parameters"] == pytest.approx(weights * parameters, abs=2 * vectors)
+    assert memory["gradients"] == pytest.approx(4 * share * parameters / (data if zero > 1 else 1), abs=4 * vectors)
+    assert memory["optimizer"] == pytest.approx(4 * share * parameters, abs=12 * vectors)
+    copied = [op for op in all_ops(schedule) if isinstance(op, HostCopy)]
+    sizes = [schedule.tensors[op.source].block(schedule.coordinates(0)).elements for op in copied]
+    assert 0 < max(sizes) <= bucket
+    if zero == 0 and on_host:
+        assert memory["buckets"] == 2 * 2 * max(sizes)
+
+
+@pytest.mark.parametrize("on_host", [False, True], ids=["device", "host"])
+@pytest.mark.parametrize(("grid", "zero"), [(Grid(z=2, x=3), 0), (Grid(data=2, x=3), 1), (Grid(data=2), 3)], ids=str)
+def test_predicted_bytes_of_compressed_states_on_the_host_are_allocated(grid, zero, on_host):
+    problem = replace(UNEVEN, sparse_states=True, zero=zero, offload=Offload(100, updates_on_host=on_host))
+    schedule = schedule_of(problem, grid)
+    for place in map(schedule.coordinates, range(grid.size)):
+        predicted, buffers = storage(schedule, place, Choices()), Buffers(schedule, place, Choices(), NumpyLibrary())
+        assert (buffers.allocated_bytes, buffers.allocated_host_bytes) == (predicted.bytes, predicted.host_bytes)
+        kinds = memory_bytes_by_kind(schedule, place, Choices())
+        assert kinds["optimizer on host"] == predicted.host_bytes > 0

@@ -41,6 +41,8 @@ from tests.support.launched import launched
 from tests.support.quadrille import called
 
 SMALL = "layers=3,hidden=60,heads=6,sequence=7,vocabulary=53"
+WHOLE_TILES = "layers=2,hidden=1024,heads=8,sequence=16,vocabulary=256"
+"""A model whose blocks cut no tiles of a pruned matrix on 8 GPUs."""
 PERLMUTTER_FLAGS = MachineFlags(machine="perlmutter")
 IN_FEATURES_FIRST = "y,x,z,data"
 HOST = """schema = "quadrille/machine/1"
@@ -241,6 +243,20 @@ def test_memory_of_all_grids_at_once_counts_offloaded_states_on_hosts(offload):
         expected = storage(schedule, schedule.coordinates(0), Choices())
         assert int(peak_bytes_by_grid(of_two[long], lengths, bucket)[0]) == expected.bytes
         assert int(host_bytes_by_grid(of_two[long], lengths, bucket)[0]) == expected.host_bytes > 0
+
+
+@pytest.mark.parametrize("offload", ["optimizer:1000", "optimizer:host"])
+def test_memory_of_all_grids_at_once_counts_offloaded_compressed_states(offload):
+    question = asked(gpus="8", batch="16", sparsity="0.8", sparse_states=True, offload=offload, gpt=WHOLE_TILES)
+    bucket = question.problem.offload.bucket or DEFAULT_BUCKET
+    every = candidate_grids(8, question.limits, question.shape, question.problem.batch)
+    for place in range(0, len(every), 4):
+        grid = every.grid(place)
+        schedule = question.schedule(grid)
+        lengths = {axis: np.array([grid.length(axis)]) for axis in MODELLED}
+        expected = storage(schedule, schedule.coordinates(0), Choices())
+        assert int(peak_bytes_by_grid(schedule, lengths, bucket)[0]) == expected.bytes
+        assert int(host_bytes_by_grid(schedule, lengths, bucket)[0]) == expected.host_bytes > 0
 
 
 def test_grids_whose_hosts_have_too_little_memory_are_left_out():

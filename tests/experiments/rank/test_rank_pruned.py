@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.training.offload import Offload
 from quadrille.cli.parsing.flags import RankFlags
 from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.cli.parsing.ranking import parse_question
@@ -55,13 +56,23 @@ def test_the_printed_answer_says_what_compressed_states_gain(capsys):
     assert "with dense states (without --sparse-states) nothing fits: no grid fits: model" in nothing.out
 
 
+def test_a_search_tries_compressed_states_in_host_memory():
+    flags = RankFlags(**SIZES, sparse_states=True, zero="0", micro_batch="1", top="1", search="offload")
+    answer = ranked(flags, ON, json="-")
+    assert {entry.offload for entry in answer.analytical} == {"none", "optimizer"}
+    least = min(answer.analytical, key=lambda entry: entry.memory_bytes)
+    assert least.offload == "optimizer"
+    assert answer.options["states"] == "compressed"
+
+
+@pytest.mark.parametrize("offload", [None, Offload()], ids=["device", "host"])
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("grid", [Grid(data=4), Grid(data=2, x=2), Grid(data=2, z=2)], ids=str)
-def test_the_lower_estimate_of_compressed_memory_is_below_it(zero, dtype, grid):
+def test_the_lower_estimate_of_compressed_memory_is_below_it(zero, dtype, grid, offload):
     question = parse_question(RankFlags(**SIZES, sparse_states=True, dtype=dtype), ON)
     for asked in (question, with_dense_states(question)):
-        problem = replace(asked.problem, zero=zero, micro_batch=1)
+        problem = replace(asked.problem, zero=zero, micro_batch=1, offload=offload)
         experiment = replace(asked.training, grid=grid, problem=problem)
         least, peak = least_bytes(experiment, asked.shape), experiment_peak_bytes(experiment)
         assert peak / 50 < least <= peak

@@ -8,6 +8,7 @@ from quadrille.algorithms.analysis.volumes import volumes
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.offload import Offload
 from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.measure.device_memory import check_device_memory
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
@@ -47,6 +48,7 @@ def test_bytes_of_a_remedy_are_those_of_its_schedule_with_overlaps():
             {"zero": 2, "recompute": "full", "sparsity": 0.5},
             {"--offload optimizer", "--sparse-states"},
         ),
+        ({"zero": 3, "recompute": "full", "offload": Offload(), "sparsity": 0.5}, {"--sparse-states"}),
     ],
 )
 def test_options_that_a_step_has_are_no_remedies(options, flags):
