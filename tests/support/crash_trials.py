@@ -117,6 +117,8 @@ class Trial:
 
     killed = -9
     """How a run ends that was killed at a point."""
+    runs_after_each_kill = True
+    """Whether the next run follows each kill; it follows the last kill in any case."""
 
     def __init__(self, writer, planted):
         self.writer, self.planted = writer, planted
@@ -211,8 +213,10 @@ class Trial:
             status, _ = self.run(number)
             at_point = [] if status == self.killed else [f"the run ended with {status}"]
             at_point += [*self.faults_after_kill()]
-            status, _ = self.run()
-            faults += [f"killed at {number} ({kind}): {fault}" for fault in [*at_point, *self.faults_after_run(status)]]
+            if self.runs_after_each_kill or number == points[-1][0]:
+                status, _ = self.run()
+                at_point += [*self.faults_after_run(status)]
+            faults += [f"killed at {number} ({kind}): {fault}" for fault in at_point]
         shutil.rmtree(self.folder)
         return [kind for _, kind in points], faults
 
@@ -220,12 +224,15 @@ class Trial:
 class RanksTrial(Trial):
     """The runs of one writer on two ranks, one of which dies.
 
+    The launcher outlives its ranks and removes what they leave, so nothing of a kill remains for the next run.
+
     Parameters
     ----------
     rank : the rank that dies
     """
 
     killed = 1
+    runs_after_each_kill = False
 
     def __init__(self, writer, planted, rank):
         super().__init__(writer, planted)
