@@ -11,7 +11,11 @@ Source: Vaswani et al., "Attention Is All You Need", 2017; Dao et al., "FlashAtt
 them).
 """
 
+from functools import lru_cache
 from math import log, sqrt
+from typing import Any
+
+import numpy as np
 
 from quadrille.runtime.arrays.array_library import Array
 from quadrille.runtime.kernels.dropout_kernels import first_row, kept, scale
@@ -67,8 +71,19 @@ def _scores(args: KernelArguments, q: Array, k: Array) -> Array:
     """The scores q kᵀ / √head, with -∞ where a token would see later ones."""
     sequence, head = q.shape[3:]
     scores = args.xp.matmul(q, _transposed(k)) / sqrt(head)
-    later = args.xp.triu(args.xp.ones((sequence, sequence), bool), 1)
+    later = _later_on_host(sequence) if args.xp is np else _later(args.xp, sequence)
     return args.xp.where(later, -args.xp.inf, scores)
+
+
+def _later(xp: Any, sequence: int) -> Array:
+    """Whether a column of the scores is a later token than its row."""
+    return xp.triu(xp.ones((sequence, sequence), bool), 1)
+
+
+@lru_cache(maxsize=1)
+def _later_on_host(sequence: int) -> Array:
+    """The same mask for all pieces of an attention kernel on the host."""
+    return _later(np, sequence)
 
 
 def _softmax(args: KernelArguments, scores: Array) -> tuple[Array, Array]:
