@@ -12,25 +12,10 @@ groups of heads.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal, get_args
+from typing import Literal
 
-from quadrille.algorithms.schedule.kernel_signatures import Function
+from quadrille.algorithms.schedule.kernel_signatures import Function, PassOperation
 
-PassOperation = Literal[
-    "arithmetic",
-    "exponential",
-    "select",
-    "row_maximum",
-    "row_sum",
-    "rearrange",
-    "random",
-    "gather",
-    "scatter",
-    "product_nn",
-    "product_nt",
-    "product_tn",
-]
-PASS_OPERATIONS: tuple[PassOperation, ...] = get_args(PassOperation)
 PIECE_ELEMENTS = 1 << 16
 """Largest number of elements of a temporary of a piece, unless one row or one group of heads has more."""
 
@@ -69,8 +54,12 @@ class HostPass:
     operation : kind of pass
     calls : number of NumPy calls
     rows : rows of all calls together; of a product, the number of its small matrices
-    elements : elements of all calls together; of a product, elements of the results
+    elements : elements of all calls together; of a product, those of its square matrices
     multiplications : multiplications of a product, m k n of all small matrices together
+    narrow_elements : elements of a product's other operands, the queries, keys or values
+
+    >>> HostPass("row_sum", calls=2, rows=8, elements=512).terms
+    (2, 8, 512)
     """
 
     operation: PassOperation
@@ -78,6 +67,25 @@ class HostPass:
     rows: int
     elements: int
     multiplications: int = 0
+    narrow_elements: int = 0
+
+    @property
+    def terms(self) -> tuple[int, ...]:
+        """The factors of the costs per call, row, element and, of a product, multiplication."""
+        costs = self.calls, self.rows, self.elements
+        if self.operation.startswith("product"):
+            return (*costs, self.multiplications, self.narrow_elements)
+        return costs
+
+
+def product_pass(operation: PassOperation, calls: int, matrices: int, sequence: int, head: int) -> HostPass:
+    """Batched products of attention, between matrices of `sequence` rows and of `sequence` or `head` columns.
+
+    >>> product_pass("product_nt", 1, 4, 64, 32).terms
+    (1, 4, 16384, 524288, 8192)
+    """
+    scores = matrices * sequence * sequence
+    return HostPass(operation, calls, matrices, scores, scores * head, matrices * sequence * head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,26 +95,28 @@ class KernelShape:
     Parameters
     ----------
     rows, columns : matrix of the kernel: tokens, and columns of hidden states or of logits
-    sequence, head, group, groups : tokens of a sequence, columns of a head, query heads of a group, and groups; 0 or 1
-        for kernels other than attention
+    sequence : tokens of a sequence, for attention and sums over positions
+    head, group, groups : columns of a head, query heads of a group, and groups of heads, for attention
     rotary, drops : whether positions are rotary, and whether attention weights are dropped
+    streamed_bytes : bytes of the operands that move between memory and the caches [B]
     """
 
     rows: int
     columns: int
-    sequence: int = 0
-    head: int = 0
+    sequence: int = 1
+    head: int = 1
     group: int = 1
-    groups: int = 0
+    groups: int = 1
     rotary: bool = False
     drops: bool = False
+    streamed_bytes: int = 0
 
 
 def host_passes(function: Function, shape: KernelShape) -> tuple[HostPass, ...]:
     """The passes of a kernel on a host; empty for a kernel that `calibrate` measures whole.
 
     >>> host_passes("row_maxima", KernelShape(8, 100))
-    (HostPass(operation='row_maximum', calls=1, rows=8, elements=800, multiplications=0),)
+    (HostPass(operation='row_maximum', calls=1, rows=8, elements=800, multiplications=0, narrow_elements=0),)
     """
     if function in ATTENTION:
         return tuple(ATTENTION[function](_Heads(shape)))
@@ -134,7 +144,7 @@ class _Heads:
 
     def over_rows(self, calls: int) -> HostPass:
         """Arithmetic on one number for each row of the scores."""
-        return self._over("arithmetic", 1, calls)
+        return HostPass("elementwise", calls * self.pieces, calls * self.pieces, calls * self.tokens)
 
     def _over(self, operation: PassOperation, columns: int, calls: int) -> HostPass:
         return HostPass(operation, calls * self.pieces, calls * self.tokens, calls * self.tokens * columns)
@@ -142,14 +152,7 @@ class _Heads:
     def product(self, operation: PassOperation, calls: int = 1) -> HostPass:
         """Batched products: of s x h by h x s (`product_nt`), or of s x s by s x h."""
         shape = self.shape
-        columns = shape.sequence if operation == "product_nt" else shape.head
-        return HostPass(
-            operation,
-            calls * self.pieces,
-            calls * self.matrices,
-            calls * self.tokens * columns,
-            calls * self.tokens * shape.sequence * shape.head,
-        )
+        return product_pass(operation, calls * self.pieces, calls * self.matrices, shape.sequence, shape.head)
 
     def keys_and_queries(self) -> Iterator[HostPass]:
         """Rotary positions of queries and keys: six passes over halves of the columns, and their concatenation."""
@@ -163,7 +166,7 @@ class _Heads:
         """Dropout of the weights: the mask from random numbers, its factors, and their product with the weights."""
         if self.shape.drops:
             yield self.over_scores("random")
-            yield self.over_scores("arithmetic", 2)
+            yield self.over_scores("elementwise", 2)
 
     def softmax(self) -> Iterator[HostPass]:
         """Rotation, scores, scale, mask, and the softmax: maximum, difference, exponential, sum and quotient."""
@@ -171,14 +174,16 @@ class _Heads:
         yield self.product("product_nt")
         yield self.over_scores("select")
         yield self.over_scores("row_maximum")
-        yield self.over_scores("arithmetic", 3)
+        yield self.over_scores("elementwise")
+        yield self.over_scores("arithmetic", 2)
         yield self.over_scores("exponential")
         yield self.over_scores("row_sum")
 
     def gradients(self) -> Iterator[HostPass]:
         """The gradient of the weights and of the scores, the three products behind it, and the copies of the result."""
         yield self.product("product_nt")
-        yield self.over_scores("arithmetic", 3)
+        yield self.over_scores("arithmetic")
+        yield self.over_scores("elementwise", 2)
         yield self.product("product_nn")
         yield self.product("product_tn", 2)
         yield self.over_queries("rearrange", 9)
@@ -215,7 +220,8 @@ def _attention_gradient(heads: _Heads) -> Iterator[HostPass]:
     yield from heads.keys_and_queries()
     yield heads.product("product_nt")
     yield heads.over_scores("select")
-    yield heads.over_scores("arithmetic", 2)
+    yield heads.over_scores("elementwise")
+    yield heads.over_scores("arithmetic")
     yield heads.over_scores("exponential")
     yield from heads.dropped()
     yield heads.over_queries("arithmetic")
@@ -231,7 +237,7 @@ def _attention_keeping_gradient(heads: _Heads) -> Iterator[HostPass]:
 
 
 def _attention_dropping_gradient(heads: _Heads) -> Iterator[HostPass]:
-    yield heads.over_scores("arithmetic", 2)
+    yield heads.over_scores("elementwise", 2)
     yield from _attention_keeping_gradient(heads)
 
 
@@ -250,27 +256,73 @@ def _over(shape: KernelShape, operation: PassOperation, calls: int = 1, pieces: 
     return HostPass(operation, calls * pieces, calls * shape.rows, calls * shape.rows * shape.columns)
 
 
-def _by_rows(shape: KernelShape, small_calls: int, *passes: tuple[PassOperation, int]) -> Iterator[HostPass]:
-    """Passes by pieces of rows, and small calls on one number for each row."""
+def _over_rows(shape: KernelShape, calls: int, pieces: int = 1) -> HostPass:
+    """Calls on one number for each row."""
+    return HostPass("elementwise", calls * pieces, calls * pieces, calls * shape.rows)
+
+
+def _exponential_sums(shape: KernelShape) -> Iterator[HostPass]:
     pieces = ceil(shape.rows / piece_rows(shape.columns))
-    for operation, calls in passes:
-        yield _over(shape, operation, calls, pieces)
-    yield HostPass("arithmetic", small_calls * pieces, small_calls * shape.rows, small_calls * shape.rows)
+    yield _over(shape, "arithmetic", 1, pieces)
+    yield _over(shape, "exponential", 1, pieces)
+    yield _over(shape, "row_sum", 1, pieces)
+    yield _over_rows(shape, 10, pieces)
+
+
+def _cross_entropy(shape: KernelShape) -> Iterator[HostPass]:
+    pieces = ceil(shape.rows / piece_rows(shape.columns))
+    yield _over(shape, "arithmetic", 2, pieces)
+    yield _over(shape, "exponential", 1, pieces)
+    yield _over(shape, "elementwise", 2, pieces)
+    yield _over_rows(shape, 10, pieces)
+
+
+def _embed(shape: KernelShape) -> Iterator[HostPass]:
+    pieces = ceil(shape.rows / piece_rows(shape.columns))
+    yield _over_rows(shape, 6, pieces)
+    yield _over(shape, "gather", 1, pieces)
+    yield _over(shape, "arithmetic", 1, pieces)
+    yield _over(shape, "elementwise", 1, pieces)
+
+
+def _embed_gradient(shape: KernelShape) -> Iterator[HostPass]:
+    yield _over_rows(shape, 5)
+    yield _over(shape, "select")
+    yield _over(shape, "scatter")
+
+
+def _add_positions(shape: KernelShape) -> Iterator[HostPass]:
+    yield _over_rows(shape, 2)
+    yield _over(shape, "gather")
+    yield _over(shape, "elementwise")
 
 
 def _position_sums(shape: KernelShape) -> Iterator[HostPass]:
-    sequences = max(1, shape.rows // max(1, shape.sequence))
-    yield HostPass("arithmetic", sequences, shape.rows, shape.rows * shape.columns)
+    yield _over(shape, "elementwise", 1, ceil(shape.rows / shape.sequence))
+
+
+def _dropout(shape: KernelShape) -> Iterator[HostPass]:
+    yield _over(shape, "random")
+    yield _over(shape, "elementwise", 3)
 
 
 BY_MATRIX: dict[Function, Callable[[KernelShape], Iterator[HostPass]]] = {
     "row_maxima": lambda shape: iter([_over(shape, "row_maximum")]),
-    "exponential_sums": lambda shape: _by_rows(shape, 8, ("arithmetic", 1), ("exponential", 1), ("row_sum", 1)),
-    "cross_entropy": lambda shape: _by_rows(shape, 8, ("arithmetic", 3), ("exponential", 1), ("rearrange", 1)),
-    "embed": lambda shape: iter([_over(shape, "gather"), _over(shape, "arithmetic"), _over(shape, "rearrange")]),
-    "embed_gradient": lambda shape: iter([_over(shape, "select"), _over(shape, "scatter")]),
-    "add_positions": lambda shape: iter([_over(shape, "gather"), _over(shape, "arithmetic")]),
+    "exponential_sums": _exponential_sums,
+    "cross_entropy": _cross_entropy,
+    "embed": _embed,
+    "embed_gradient": _embed_gradient,
+    "add_positions": _add_positions,
     "position_sums": _position_sums,
-    "dropout": lambda shape: iter([_over(shape, "random"), _over(shape, "arithmetic", 2), _over(shape, "rearrange")]),
-    "dropout_gradient": lambda shape: iter([_over(shape, "arithmetic", 2), _over(shape, "rearrange")]),
+    "dropout": _dropout,
+    "dropout_gradient": lambda shape: iter([_over(shape, "elementwise", 3)]),
 }
+PASSED_OVER: dict[Function, tuple[Literal["into", "updates", "sources"], int]] = {
+    "embed": ("into", 0),
+    "embed_gradient": ("sources", 1),
+    "add_positions": ("updates", 0),
+    "dropout": ("updates", 0),
+}
+"""The operand whose matrix the passes of a function read or write; the first source of all other functions."""
+TABLE_STREAMS: dict[Function, int] = {"embed": 2, "embed_gradient": 3, "add_positions": 3}
+"""Matrices that a function with a table moves: it reads or adds one row of the table for each token."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from quadrille.algorithms.analysis.host_passes import attention_piece, piece_rows
-from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS, Function
+from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS, SIGNATURES, Function
 from quadrille.runtime.kernels.kernel_arguments import KernelArguments
 
 BY_ELEMENT: tuple[Function, ...] = ("gelu", "gelu_gradient", "adam")
@@ -25,6 +25,7 @@ BY_ROWS: tuple[Function, ...] = (
     "rms_sums",
     "rms_gradient",
     "exponential_sums",
+    "embed",
 )
 """Functions whose rows are independent, and which use no row numbers."""
 PIECE = 1 << 14
@@ -36,7 +37,7 @@ def pieces(function: Function, args: KernelArguments) -> Iterator[KernelArgument
     if function in BY_ELEMENT:
         yield from _of_elements(args)
     elif function in BY_ROWS:
-        yield from rows_of(args)
+        yield from rows_of(function, args)
     elif function in ATTENTION_PRODUCTS:
         yield from _of_heads(args)
     else:
@@ -53,17 +54,22 @@ def _of_elements(args: KernelArguments) -> Iterator[KernelArguments]:
         yield replace(args, into=into, updates=updates, sources=sources)
 
 
-def rows_of(args: KernelArguments) -> Iterator[KernelArguments]:
-    """Pieces of rows; an array with another number of rows, such as γ, belongs to every piece whole."""
+def rows_of(function: Function, args: KernelArguments) -> Iterator[KernelArguments]:
+    """Pieces of rows; an array with other rows, such as γ or the table of an embedding, is whole in every piece."""
+    signature = SIGNATURES[function]
     rows = args.sources[0].shape[0]
-    step = piece_rows(max(array.shape[1] for array in (*args.into, *args.sources)))
+    into, sources = (
+        [(array, shape.split()[0] == "m") for array, shape in zip(arrays, shapes, strict=True)]
+        for arrays, shapes in ((args.into, signature.into), (args.sources, signature.sources))
+    )
+    step = piece_rows(max(array.shape[1] for array, _ in (*into, *sources)))
     for start in range(0, rows, step):
         part = slice(start, start + step)
-        into, sources = (
-            tuple(array[part] if array.shape[0] == rows else array for array in arrays)
-            for arrays in (args.into, args.sources)
+        yield replace(
+            args,
+            into=tuple(array[part] if divides else array for array, divides in into),
+            sources=tuple(array[part] if divides else array for array, divides in sources),
         )
-        yield replace(args, into=into, sources=sources)
 
 
 def _of_heads(args: KernelArguments) -> Iterator[KernelArguments]:

@@ -26,7 +26,7 @@ def embed(args: KernelArguments) -> None:
     tokens, table = args.sources
     here, index = _within(args, tokens[:, 0], args.blocks[1].rows)
     if table.shape[0]:
-        args.into[0][...] = table[index] * here[:, None]
+        args.into[0][...] = table[index] * here[:, None].astype(table.dtype)
     else:
         args.into[0][...] = 0
 
@@ -81,7 +81,7 @@ def cross_entropy(args: KernelArguments) -> None:
 
     The loss is weight · Σ (log Σ exp - x of target).
     """
-    for part in rows_of(args) if args.xp is np else (args,):
+    for part in rows_of("cross_entropy", args) if args.xp is np else (args,):
         _cross_entropy_gradient(part)
     sums = args.sources[2]
     args.into[1][...] = args.scalars["weight"] * (args.xp.log(sums[:, 0]) - sums[:, 1]).sum()

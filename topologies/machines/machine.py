@@ -23,6 +23,7 @@ from quadrille.algorithms.formats.measured_rows import (
     MemoryRow,
     MessagesRow,
     Overhead,
+    PassRow,
     Rate,
     Seconds,
     Share,
@@ -64,7 +65,7 @@ Slowdown = Annotated[float, Meta(ge=1)]
 CHUNK_BYTES_OF_OLD_FILES = 60 << 10
 """In files made before they said it, runs were in such chunks."""
 LATER: dict[str, dict[str, object]] = {
-    "device": {"kernel": ()},
+    "device": {"kernel": (), "passes": (), "following_overhead_seconds": None},
     "host": {"shared_by_hosts": False, "idle_core_seconds": 0.0, "library": ()},
     "network": {
         "payload_share": 1.0,
@@ -95,6 +96,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     memory_bytes_per_second : bandwidth of the device's memory
     memory_bytes : capacity of the device's memory
     overhead_seconds : time to start one piece of local work, such as a kernel launch
+    following_overhead_seconds : time to start a fill, copy or sum, which follow other small work; null for
+        `overhead_seconds`, which is measured after a large product
     achieved : share of the peaks that large work reaches, for a device without measured rows; without `achieved` and
         without rows a device reaches its peaks
     overlap_slowdown : factor on local work while its rank communicates
@@ -104,12 +107,14 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     gemm : measured matrix products
     memory : measured copies, additions and zeroing
     kernel : measured layer functions, such as GELU or softmax
+    passes : measured passes over arrays on a host, of which attention, embeddings and the cross entropy consist
     """
 
     peak_flops_per_second: Annotated[dict[Dtype, Rate], Meta(min_length=1)]
     memory_bytes_per_second: Rate
     memory_bytes: Bytes
     overhead_seconds: Overhead
+    following_overhead_seconds: Overhead | None = None
     achieved: Achieved | None = None
     overlap_slowdown: Slowdown = 1.0
     communication_slowdown: Slowdown = 1.0
@@ -117,6 +122,13 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     gemm: tuple[GemmRow, ...] = ()
     memory: tuple[MemoryRow, ...] = ()
     kernel: tuple[KernelRow, ...] = ()
+    passes: tuple[PassRow, ...] = ()
+
+    @property
+    def pointwise_overhead(self) -> float:
+        """Time to start a fill, copy or sum [s]."""
+        following = self.following_overhead_seconds
+        return self.overhead_seconds if following is None else following
 
     def peak(self, dtype: str, threads: int) -> float | None:
         """The peak rate of a rank's products [flop/s]; None if the dtype has no peak.
