@@ -1,6 +1,7 @@
 """Volumes of a schedule: bytes sent, flop and memory, counted exactly from the schedule without a run."""
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from quadrille.algorithms.analysis.coordinate_dependence import PerKind, lengths
 from quadrille.algorithms.analysis.folded_walk import folded_walks
@@ -20,6 +21,9 @@ from quadrille.algorithms.schedule.ops import Gemm, Kernel, Op, reads, writes
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Tensor
+
+if TYPE_CHECKING:
+    from quadrille.algorithms.analysis.host_passes import KernelShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,12 +279,14 @@ class Work:
     product_flops : flop of its matrix products (attention)
     touched : bytes read and written [B]
     squares : matrix products of an attention kernel; None for other functions
+    shape : sizes of the passes that a host makes; None for a function without passes
     """
 
     flops: int
     product_flops: int
     touched: int
     squares: AttentionProducts | None = None
+    shape: "KernelShape | None" = None
 
 
 def kernel_work(op: Kernel, schedule: Schedule, coordinates: Coordinates) -> Work:
@@ -292,8 +298,10 @@ def kernel_work(op: Kernel, schedule: Schedule, coordinates: Coordinates) -> Wor
         numbers, group = dict(op.scalars), heads_per_group(op)
         sequence, window = int(numbers["sequence"]), int(numbers.get("window", 0))
         product_flops = attention_flops(op.function, rows, columns // (group + 2) * group, sequence, window)
-        return Work(0, product_flops, touched, attention_products(op, schedule, coordinates))
-    return Work(SIGNATURES[op.function].flops * first.elements, 0, touched)
+        products = attention_products(op, schedule, coordinates)
+        return Work(0, product_flops, touched, products, kernel_shape(op, schedule, coordinates, touched))
+    shape = kernel_shape(op, schedule, coordinates, touched)
+    return Work(SIGNATURES[op.function].flops * first.elements, 0, touched, shape=shape)
 
 
 def _touched_bytes(op: Kernel, schedule: Schedule, coordinates: Coordinates) -> int:
@@ -309,3 +317,40 @@ def _touched_bytes(op: Kernel, schedule: Schedule, coordinates: Coordinates) -> 
         return sum(map(size_of, (*reads(op), *writes(op))))
     buckets = schedule.tensors[op.sources[0]].buckets
     return sum(map(size_of, op.sources)) + sum(map(size_of, op.updates)) // (buckets[1] if buckets else 1)
+
+
+def kernel_shape(op: Kernel, schedule: Schedule, coordinates: Coordinates, touched: int) -> "KernelShape | None":
+    """Returns the sizes of the passes that a host makes for a kernel; None for a kernel that is measured whole.
+
+    Parameters
+    ----------
+    touched : bytes of all operands [B]
+    """
+    from quadrille.algorithms.analysis.host_passes import BY_MATRIX, PASSED_OVER, TABLE_STREAMS, KernelShape
+
+    if op.function not in BY_MATRIX and op.function not in ATTENTION_PRODUCTS:
+        return None
+    field, position = PASSED_OVER.get(op.function, ("sources", 0))
+    rows, columns = schedule.tensors[getattr(op, field)[position]].block(coordinates).rectangle_shape
+    numbers = dict(op.scalars)
+    if op.function == "position_sums":
+        sequence, _ = schedule.tensors[op.into[0]].block(coordinates).rectangle_shape
+        return KernelShape(rows, columns, max(1, sequence), streamed_bytes=touched)
+    if op.function not in ATTENTION_PRODUCTS:
+        item_bytes = schedule.item_bytes(getattr(op, field)[position])
+        streams = TABLE_STREAMS.get(op.function)
+        return KernelShape(
+            rows, columns, streamed_bytes=touched if streams is None else streams * rows * columns * item_bytes
+        )
+    head, group = int(numbers["head"]), heads_per_group(op)
+    return KernelShape(
+        rows,
+        columns,
+        int(numbers["sequence"]),
+        head,
+        group,
+        columns // ((group + 2) * head),
+        "rotary_base" in numbers,
+        "dropout" in numbers,
+        touched,
+    )

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from quadrille.algorithms.schedule.kernel_signatures import Function
+from quadrille.algorithms.schedule.kernel_signatures import Function, PassOperation
 from quadrille.algorithms.schedule.ops import ROOTED, VECTOR_CALL_KINDS, Calls, CollectiveKind
 from quadrille.algorithms.units import LARGEST_RATE, LEAST_RATE, LONGEST_SECONDS
 
@@ -83,6 +83,30 @@ class KernelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     function: Function
     dtype: Dtype
     bytes: Count
+    busy_ranks: Count = 1
+    seconds: Seconds
+    spread: Spread = 0.0
+
+
+class PassRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A measured pass over arrays on a host: one NumPy call, such as an exponential or a batch of small products.
+
+    Parameters
+    ----------
+    operation : kind of pass
+    dtype : element type
+    matrices : matrices of a batch of products; 1 for other passes
+    rows, columns : size of the array; of a product, the tokens of a sequence and the columns of a head
+    busy_ranks : ranks of a host that worked at the same time
+    seconds : median time
+    spread : relative spread of the repeats
+    """
+
+    operation: PassOperation
+    dtype: Dtype
+    matrices: Count = 1
+    rows: Count
+    columns: Count
     busy_ranks: Count = 1
     seconds: Seconds
     spread: Spread = 0.0

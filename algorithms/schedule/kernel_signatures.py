@@ -86,6 +86,22 @@ Function = Literal[
     "square_sum_kept",
 ]
 
+PassOperation = Literal[
+    "arithmetic",
+    "elementwise",
+    "exponential",
+    "select",
+    "row_maximum",
+    "row_sum",
+    "rearrange",
+    "random",
+    "gather",
+    "scatter",
+    "product_nn",
+    "product_nt",
+    "product_tn",
+]
+"""A pass over arrays, of which some functions consist on a host (`algorithms/analysis/host_passes.py`)."""
 Summed = Literal["rows", "columns", "both"]
 BandContent = Literal["rows", "whole", "sum"]
 

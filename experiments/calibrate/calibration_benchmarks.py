@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, cast, get_args
 
-from quadrille.algorithms.formats.measured_rows import KernelRow, MemoryRow, StreamOperation
+from quadrille.algorithms.formats.measured_rows import KernelRow, MemoryRow, PassRow, StreamOperation
+from quadrille.algorithms.schedule.kernel_signatures import PassOperation
 from quadrille.algorithms.schedule.ops import GemmLayout
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
 from quadrille.experiments.calibrate.calibration_parts import SILENT, CalibrationParts
@@ -21,7 +22,7 @@ from quadrille.runtime.carriers.message_options import MessageOptions
 from quadrille.runtime.host import world
 from quadrille.runtime.measuring.benchmark_kernels import MEASURED
 from quadrille.runtime.measuring.calibration_sizes import FULL, CalibrationSizes
-from quadrille.runtime.measuring.chained_transfers import Overheads, measure_chain
+from quadrille.runtime.measuring.chained_transfers import Overheads, measure_chain, measure_fills
 from quadrille.runtime.measuring.measured_points import CollectivePoint, GemmPoint, TransferPoint
 from quadrille.runtime.measuring.microbenchmarks import Bench, measured_on_first, product_shapes
 from quadrille.runtime.measuring.reference_kernels import Times
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 DTYPES: tuple[DType, ...] = ("float64", "float32")
 LAYOUTS: tuple[GemmLayout, ...] = get_args(GemmLayout)
 STREAM_OPERATIONS: tuple[StreamOperation, ...] = get_args(StreamOperation)
+PASS_OPERATIONS: tuple[PassOperation, ...] = get_args(PassOperation)
 REMEASURE_ROUNDS = 2
 """Rounds at the end in which disturbed points are measured again."""
 
@@ -46,6 +48,7 @@ class LocalMeasurements:
     gemm : products
     streams : copies and sums
     kernels : layer functions
+    passes : passes over arrays, of which the other layer functions consist
     reference : times of the reference kernels, which show the speed of the machine during the calibration
     disturbed : number of measurements that were discarded because of other load
     """
@@ -53,6 +56,7 @@ class LocalMeasurements:
     gemm: list[GemmPoint]
     streams: list[MemoryRow]
     kernels: list[KernelRow]
+    passes: list[PassRow]
     reference: list[Times]
     disturbed: int = 0
 
@@ -68,6 +72,7 @@ class CalibrationMeasurements:
     between : measurements between hosts; None for one host
     library : collectives of the MPI library
     overheads : costs of ops beyond their work
+    following_seconds : time of a small fill that follows another one [s]; None if it was not measured
     """
 
     together: LocalMeasurements
@@ -76,15 +81,17 @@ class CalibrationMeasurements:
     between: NetworkMeasurements | None
     library: list[CollectivePoint]
     overheads: Overheads
+    following_seconds: float | None = None
 
     @property
     def local(self) -> LocalMeasurements:
         """The local measurements of both settings; the reference kernels are those of ranks that compute together."""
-        together, alone = self.together, self.alone or LocalMeasurements([], [], [], [])
+        together, alone = self.together, self.alone or LocalMeasurements([], [], [], [], [])
         return LocalMeasurements(
             gemm=together.gemm + alone.gemm,
             streams=together.streams + alone.streams,
             kernels=together.kernels + alone.kernels,
+            passes=together.passes + alone.passes,
             reference=together.reference,
             disturbed=together.disturbed + alone.disturbed,
         )
@@ -141,6 +148,7 @@ def measure(
         overheads=_median_overheads(
             overheads or [measure_chain(local, "shift", 8, product_size=sizes.chain_product).overheads]
         ),
+        following_seconds=measure_fills(),
     )
 
 
@@ -166,8 +174,8 @@ def _local_work(
         with parts.part(f"products, {setting(bench.ranks, threads)}"):
             points, reference = _products(bench, threads)
         with parts.part(f"copies, sums and layer functions, {setting(bench.ranks)}"):
-            streams, kernels = _streams(bench), _kernels(bench)
-        return LocalMeasurements(points, streams, kernels, reference + bench.reference(), bench.disturbed)
+            streams, kernels, passes = _streams(bench), _kernels(bench), _passes(bench)
+        return LocalMeasurements(points, streams, kernels, passes, reference + bench.reference(), bench.disturbed)
 
     computing = min(sharing.Get_size(), host.cores)
     together = measured_on_first(sharing, computing, work, sizes=sizes)
@@ -209,7 +217,7 @@ def _within_host(
 
 def _reference_alone(bench: Bench) -> LocalMeasurements:
     """The reference kernels on one rank of an emulated network; its ranks compute together."""
-    return LocalMeasurements([], [], [], bench.reference())
+    return LocalMeasurements([], [], [], [], bench.reference())
 
 
 def _products(bench: Bench, threads: int) -> tuple[list[GemmPoint], list[Times]]:
@@ -256,6 +264,10 @@ def _kernels(bench: Bench) -> list[KernelRow]:
         for function in MEASURED
         for elements in bench.sizes.kernel_elements
     ]
+
+
+def _passes(bench: Bench) -> list[PassRow]:
+    return [row for dtype in DTYPES for operation in PASS_OPERATIONS for row in bench.passes(operation, dtype)]
 
 
 def _transfers(bench: Bench) -> tuple[list[TransferPoint], list[Overheads]]:

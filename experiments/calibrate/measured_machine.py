@@ -90,9 +90,11 @@ def _device(measured: CalibrationMeasurements) -> Device:
         memory_bytes_per_second=2 * stream,
         memory_bytes=float(memory_available.bytes_available()),
         overhead_seconds=measured.overheads.compute_seconds,
+        following_overhead_seconds=measured.following_seconds,
         gemm=rows,
         memory=memory,
         kernel=tuple(local.kernels),
+        passes=tuple(local.passes),
     )
 
 
@@ -124,7 +126,10 @@ def _fit(device: Device, disturbed: int) -> Fit:
     disturbed : number of measurements that were repeated because of other load
     """
     residuals: dict[str, float] = {}
-    rows, points = device.gemm, len(device.gemm) + len(device.memory) + len(device.kernel)
+    rows, points = (
+        device.gemm,
+        len(device.gemm) + len(device.memory) + len(device.kernel) + len({row.operation for row in device.passes}),
+    )
     for dtype in DTYPES:
         for layout in LAYOUTS:
             for setting in sorted({(row.threads, row.busy_ranks) for row in rows}):

@@ -80,8 +80,9 @@ def execute(
     ------
     InputError : a progress thread together with device arrays
     """
-    from quadrille.runtime.arrays.numpy_library import NumpyLibrary
+    from quadrille.runtime.arrays.numpy_library import NumpyLibrary, keep_freed_memory
 
+    keep_freed_memory()
     chosen, arrays = choices or Choices(), library or NumpyLibrary()
     if progress == "thread" and arrays.name != "numpy":
         raise InputError(f"progress 'thread': is for host arrays; accepted with those of {arrays.name} is none")

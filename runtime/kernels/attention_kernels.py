@@ -15,7 +15,11 @@ them).
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from math import log, sqrt
+from typing import Any
+
+import numpy as np
 
 from quadrille.runtime.arrays.array_library import Array
 from quadrille.runtime.kernels.dropout_kernels import first_row, kept, scale
@@ -48,11 +52,23 @@ def _rotated(args: KernelArguments, x: Array, direction: int) -> Array:
         return x
     xp, columns = args.xp, int(args.scalars.get("rotated", x.shape[4]))
     half = columns // 2
-    frequencies = xp.exp(xp.arange(half) * (-log(base) / half))
-    angles = xp.arange(x.shape[3])[:, None] * frequencies * direction
-    cosine, sine = xp.cos(angles).astype(x.dtype), xp.sin(angles).astype(x.dtype)
+    numbers = (x.shape[3], half, base, direction, x.dtype)
+    cosine, sine = _turns_on_host(*numbers) if xp is np else _turns(xp, *numbers)
     first, second, rest = x[..., :half], x[..., half:columns], x[..., columns:]
     return xp.concatenate([first * cosine - second * sine, second * cosine + first * sine, rest], axis=4)
+
+
+def _turns(xp: Any, sequence: int, half: int, base: float, direction: int, dtype: Any) -> tuple[Array, Array]:
+    """Cosine and sine of the angle of each position and each pair of columns."""
+    frequencies = xp.exp(xp.arange(half) * (-log(base) / half))
+    angles = xp.arange(sequence)[:, None] * frequencies * direction
+    return xp.cos(angles).astype(dtype), xp.sin(angles).astype(dtype)
+
+
+@lru_cache(maxsize=2)
+def _turns_on_host(sequence: int, half: int, base: float, direction: int, dtype: Any) -> tuple[Array, Array]:
+    """The same cosines and sines for all pieces of an attention kernel on the host."""
+    return _turns(np, sequence, half, base, direction, dtype)
 
 
 def _queries_keys_values(args: KernelArguments) -> tuple[Array, Array, Array]:
@@ -75,15 +91,28 @@ def _score_root(scalars: Mapping[str, float]) -> float:
 
 def _scores(args: KernelArguments, q: Array, k: Array) -> tuple[Array, Array | None]:
     """The scores q kᵀ / √head, with -∞ where a token sees no other; and their slopes under a soft cap."""
-    xp, sequence, cap = args.xp, q.shape[3], args.scalars.get("score_cap")
+    xp, cap = args.xp, args.scalars.get("score_cap")
     scores, slopes = xp.matmul(q, _transposed(k)) / _score_root(args.scalars), None
     if cap is not None:
         shares = xp.tanh(scores / cap)
         scores, slopes = cap * shares, 1 - shares * shares
-    hidden = xp.triu(xp.ones((sequence, sequence), bool), 1)
-    if (window := int(args.scalars.get("window", 0))) and window < sequence:
-        hidden |= xp.tril(xp.ones((sequence, sequence), bool), -window)
+    sizes = q.shape[3], int(args.scalars.get("window", 0))
+    hidden = _hidden_on_host(*sizes) if xp is np else _hidden(xp, *sizes)
     return xp.where(hidden, -xp.inf, scores), slopes
+
+
+def _hidden(xp: Any, sequence: int, window: int) -> Array:
+    """Whether the token of a row does not see that of a column, which is a later one or outside its window."""
+    hidden = xp.triu(xp.ones((sequence, sequence), bool), 1)
+    if 0 < window < sequence:
+        hidden |= xp.tril(xp.ones((sequence, sequence), bool), -window)
+    return hidden
+
+
+@lru_cache(maxsize=2)
+def _hidden_on_host(sequence: int, window: int) -> Array:
+    """The same mask for all pieces of an attention kernel on the host."""
+    return _hidden(np, sequence, window)
 
 
 def _softmax(args: KernelArguments, scores: Array) -> tuple[Array, Array]:

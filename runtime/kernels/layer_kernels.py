@@ -9,7 +9,7 @@ The functions use only what both modules have, and nothing that makes the host w
 `embed_gradient` on a GPU.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from math import pi, sqrt
 from typing import Any
@@ -27,22 +27,19 @@ from quadrille.runtime.kernels import (
     query_key_kernels,
     vocabulary_kernels,
 )
+from quadrille.runtime.kernels.host_pieces import pieces
 from quadrille.runtime.kernels.kernel_arguments import KernelArguments as KernelArguments
 from quadrille.runtime.kernels.short_floats import narrowed, widened
 
 GELU_SLOPE = sqrt(2 / pi)
 GELU_CUBE = 0.044715
-BY_ELEMENT: tuple[Function, ...] = ("gelu", "gelu_gradient", "adam")
-"""Elementwise functions of flat arrays, which may be computed piece by piece."""
 BY_INDEX: tuple[Function, ...] = ("compress", "compress_add", "expand", "expand_bucket", "mask", "square_sum_kept")
 """Functions of an index, which convert 16-bit elements themselves."""
-PIECE = 1 << 14
-"""Elements of a piece on the host: its temporaries stay in the cache and need no new pages of memory."""
 
 
 def carry_out(function: Function, args: KernelArguments) -> None:
-    """Run the function on these arrays; on the host, elementwise functions run piece by piece."""
-    for piece in _by_piece(args) if function in BY_ELEMENT and args.xp is np else (args,):
+    """Run the function on these arrays; on the host, many functions run piece by piece."""
+    for piece in pieces(function, args) if args.xp is np else (args,):
         _carry_out_in_float32(function, piece)
 
 
@@ -60,17 +57,6 @@ def _carry_out_in_float32(function: Function, args: KernelArguments) -> None:
     for kept, result in zip((*args.into, *args.updates), (*into, *updates), strict=True):
         if kept is not result:
             kept[...] = narrowed(xp, result, kept.dtype)
-
-
-def _by_piece(args: KernelArguments) -> Iterator[KernelArguments]:
-    """The arguments of an elementwise function, divided into pieces of all arrays."""
-    size = (*args.into, *args.updates)[0].size
-    for start in range(0, size, PIECE):
-        part = slice(start, start + PIECE)
-        into, updates, sources = (
-            tuple(array[part] for array in arrays) for arrays in (args.into, args.updates, args.sources)
-        )
-        yield replace(args, into=into, updates=updates, sources=sources)
 
 
 def _add_to(args: KernelArguments) -> None:

@@ -6,8 +6,11 @@ differ from run to run.
 Source: CuPy documentation, "Differences between CuPy and NumPy", and cupyx.scatter_add.
 """
 
+import numpy as np
+
 from quadrille.algorithms.schedule.tensors import Block
 from quadrille.runtime.arrays.array_library import Array
+from quadrille.runtime.kernels.host_pieces import rows_of
 from quadrille.runtime.kernels.kernel_arguments import KernelArguments
 
 
@@ -23,7 +26,7 @@ def embed(args: KernelArguments) -> None:
     tokens, table = args.sources
     here, index = _within(args, tokens[:, 0], args.blocks[1].rows)
     if table.shape[0]:
-        args.into[0][...] = table[index] * here[:, None]
+        args.into[0][...] = table[index] * here[:, None].astype(table.dtype)
     else:
         args.into[0][...] = 0
 
@@ -78,6 +81,13 @@ def cross_entropy(args: KernelArguments) -> None:
 
     The loss is weight · Σ (log Σ exp - x of target).
     """
+    for part in rows_of("cross_entropy", args) if args.xp is np else (args,):
+        _cross_entropy_gradient(part)
+    sums = args.sources[2]
+    args.into[1][...] = args.scalars["weight"] * (args.xp.log(sums[:, 0]) - sums[:, 1]).sum()
+
+
+def _cross_entropy_gradient(args: KernelArguments) -> None:
     x, maxima, sums, targets = args.sources
     weight = args.scalars["weight"]
     towards_x = args.into[0]
@@ -85,4 +95,3 @@ def cross_entropy(args: KernelArguments) -> None:
     here, index = _within(args, targets[:, 0], args.blocks[0].columns)
     if x.shape[1]:
         towards_x[args.xp.arange(x.shape[0]), index] -= here * towards_x.dtype.type(weight)
-    args.into[1][...] = weight * (args.xp.log(sums[:, 0]) - sums[:, 1]).sum()

@@ -40,19 +40,23 @@ MEASURED: tuple[Function, ...] = (
     "expand",
     "mask",
 )
+OF_STATES: tuple[Function, ...] = ("square_sum", "clip", "adam", "compress", "compress_add", "expand", "mask")
+"""Functions of gradients and optimizer states, which a step touches once: they are not in the cache."""
 COLUMNS = 1024
+HOST_COLUMNS = 256
+"""Columns of matrices on a host, where reductions of rows have a cost for each row and models are small."""
 KEPT = 10
 """Elements for each kept element of a compressed vector, a sparsity of 0.9."""
 SCALARS = {"weight": 1.0, "limit": 1.0, "rate": 1e-3, "epsilon": 1e-8, "decay": 0.1, "beta1": 0.9, "beta2": 0.95}
 
 
-def arguments(function: Function, dtype: DType, elements: int) -> KernelArguments:
-    """Arguments for a function whose matrix has about this many elements.
+def arguments(function: Function, dtype: DType, elements: int, most_columns: int = COLUMNS) -> KernelArguments:
+    """Arguments for a function whose matrix has about this many elements, and at most this many columns.
 
     >>> [update.shape for update in arguments("add_bias", "float32", 1 << 14).updates]
     [(16, 1024)]
     """
-    columns = min(COLUMNS, elements)
+    columns = min(most_columns, elements)
     rows, signature = max(1, elements // columns), SIGNATURES[function]
     lengths = {"m": rows, "n": columns, "2n": 2 * columns, "1": 1, "2": 2}
 

@@ -42,7 +42,7 @@ class CalibrationSizes:
     most_flops: Mapping[DType, float] = field(default_factory=lambda: {"float64": 3.2e9, "float32": 6.4e9})
     smallest: int = 128
     largest: int = 4096
-    stream_bytes: tuple[int, ...] = (1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24, 1 << 26)
+    stream_bytes: tuple[int, ...] = (8, 1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24, 1 << 26)
     kernel_elements: tuple[int, ...] = (1 << 12, 1 << 17, 1 << 20)
     transfer_bytes: tuple[int, ...] = (8, 1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 3 << 24)
     library_bytes: tuple[int, ...] = (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
@@ -91,7 +91,7 @@ QUICK = CalibrationSizes(
     tunes_messages=False,
     products=6,
     most_flops={dtype: flops / 4 for dtype, flops in FULL.most_flops.items()},
-    stream_bytes=tuple(FULL.stream_bytes[number] for number in (0, 2, 5)),
+    stream_bytes=tuple(FULL.stream_bytes[number] for number in (0, 1, 3, 6)),
     kernel_elements=(FULL.kernel_elements[0], FULL.kernel_elements[-1]),
     transfer_bytes=FULL.transfer_bytes[::2],
     library_bytes=FULL.library_bytes[::2],

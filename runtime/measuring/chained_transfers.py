@@ -24,6 +24,7 @@ from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.runtime.arrays.array_library import ArrayLibrary
 from quadrille.runtime.carriers.communicators import Staging
+from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES, MessageOptions, default_message_options
 from quadrille.runtime.carriers.mpi import MpiCarrier
 from quadrille.runtime.execution.execute import execute
@@ -34,6 +35,7 @@ from quadrille.runtime.operands.operands import Operands
 
 Pattern = Literal["shift", "exchange", "one_way"]
 WARM, STEPS = 3, 15
+FILLS = 64
 LEAST_STEPS = 4
 ITEM_BYTES = 8
 
@@ -191,6 +193,23 @@ def measure_chain(
             step_seconds(timelines[0], pattern, buffered=buffered), _overheads(timelines[0]), ack_delay
         )
     return communicator.bcast(measurement, root=0)  # type: ignore[no-any-return]
+
+
+def fills() -> Schedule:
+    """A schedule of small fills that follow each other, as those of gradients and optimizer states do."""
+    tensors = declare(Tensor("tiny", Part("one"), Part("one")))
+    fill = Pointwise(name="tiny", function="zero", into="tiny")
+    role = Role(in_sequence((Repeat("i", FILLS, (fill,)),)), "x", 0, None)
+    return Schedule("fills", {"one": 1}, Grid(), "float64", tensors, (), (), (role,))
+
+
+def measure_fills() -> float:
+    """The median seconds of a small fill that follows another one, on this rank alone.
+
+    A fill after a product takes longer: the product has displaced the interpreter from the caches.
+    """
+    execution = execute(fills(), {}, InProcess(1), repeats=1, warmups=1)
+    return median(span.seconds for span in execution.timelines[0].spans)
 
 
 def step_seconds(timeline: Timeline, pattern: Pattern, *, buffered: bool) -> list[float]:

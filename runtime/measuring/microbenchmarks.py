@@ -19,21 +19,22 @@ import numpy as np
 from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
-from quadrille.algorithms.formats.measured_rows import KernelRow, MemoryRow, StreamOperation
+from quadrille.algorithms.formats.measured_rows import KernelRow, MemoryRow, PassRow, StreamOperation
 from quadrille.algorithms.formats.percentiles import spread
-from quadrille.algorithms.schedule.kernel_signatures import Function
+from quadrille.algorithms.schedule.kernel_signatures import Function, PassOperation
 from quadrille.algorithms.schedule.ops import Calls, CollectiveKind
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.runtime.arrays.array_library import ArrayLibrary
-from quadrille.runtime.arrays.numpy_library import NumpyLibrary
+from quadrille.runtime.arrays.numpy_library import NumpyLibrary, keep_freed_memory
 from quadrille.runtime.carriers.message_options import MessageOptions
 from quadrille.runtime.host.progress_reports import report_progress
 from quadrille.runtime.kernels.layer_kernels import carry_out
-from quadrille.runtime.measuring.benchmark_kernels import arguments
+from quadrille.runtime.measuring.benchmark_kernels import HOST_COLUMNS, OF_STATES, arguments
 from quadrille.runtime.measuring.calibration_sizes import FULL, CalibrationSizes
 from quadrille.runtime.measuring.chained_transfers import STEPS, ChainMeasurement, Overheads, Pattern, measure_chain
 from quadrille.runtime.measuring.library_collectives import CollectiveTimes, GroupShape, measure_collective
 from quadrille.runtime.measuring.measured_points import CollectivePoint, GemmPoint, TransferPoint
+from quadrille.runtime.measuring.pass_benchmarks import pass_call, sizes_of
 from quadrille.runtime.measuring.reference_kernels import ReferenceBenchmark, Times, seconds
 
 Result = TypeVar("Result")
@@ -76,6 +77,7 @@ class Bench:
         cls, communicator: MPI.Intracomm, sizes: CalibrationSizes, message_options: MessageOptions | None = None
     ) -> "Bench":
         """The microbenchmarks of a communicator with these sizes."""
+        keep_freed_memory()  # as every run does
         return cls(communicator, ReferenceBenchmark(sizes), message_options=message_options, sizes=sizes)
 
     @property
@@ -185,7 +187,8 @@ class Bench:
         self.results.fill(1.0)
         rooms, ends = _Rotation(self.operands), _Rotation(self.results)
         shape = (max(1, size // 8),)
-        sets = [(ends.take(shape), rooms.take(shape)) for _ in range(4)]
+        # a step fills a state once, so that it is not in the cache; copies and sums follow their sources
+        sets = [(ends.take(shape), rooms.take(shape)) for _ in range(1 + repeats if operation == "zero" else 4)]
         verbs: dict[StreamOperation, Callable[[Any, Any], object]] = {
             "copy": np.copyto,
             "add": lambda into, source: np.add(into, source, out=into),
@@ -208,8 +211,13 @@ class Bench:
         )
 
     def kernel(self, function: Function, dtype: DType, elements: int, repeats: int = 5) -> KernelRow:
-        """The time of a layer function on a matrix of about `elements` elements, on all ranks at once."""
-        function_arguments = arguments(function, dtype, elements)
+        """The time of a layer function on a matrix of about `elements` elements, on all ranks at once.
+
+        Every repeat of a function of states has operands of its own, which are not in the cache.
+        """
+        is_cold = function in OF_STATES
+        sets = [arguments(function, dtype, elements, HOST_COLUMNS) for _ in range(1 + repeats if is_cold else 1)]
+        function_arguments = sets[0]
         updates = sum(array.nbytes for array in function_arguments.updates)
         touched = (
             sum(
@@ -220,8 +228,10 @@ class Bench:
         )
 
         def measure() -> list[float]:
-            carry_out(function, function_arguments)
-            own = [seconds(partial(carry_out, function, function_arguments)) for _ in range(repeats)]
+            if is_cold:
+                self.results.fill(1.0)
+            carry_out(function, sets[0])
+            own = [seconds(partial(carry_out, function, sets[repeat % len(sets)])) for repeat in range(1, 1 + repeats)]
             return [mean(times) for times in zip(*self.communicator.allgather(own), strict=True)]
 
         times, _ = self.undisturbed(measure)
@@ -233,6 +243,32 @@ class Bench:
             seconds=median(times),
             spread=spread(times),
         )
+
+    def passes(self, operation: PassOperation, dtype: DType, repeats: int = 7) -> list[PassRow]:
+        """The times of a pass of every measured size, on all ranks at once."""
+        sizes = sizes_of(operation)
+        calls = [pass_call(operation, dtype, size) for size in sizes]
+
+        def measure() -> tuple[list[float], list[list[float]]]:
+            own = [_seconds_of_call(call, repeats) for call in calls]
+            of_ranks = self.communicator.allgather(own)
+            by_size = [[mean(times) for times in zip(*of_size, strict=True)] for of_size in zip(*of_ranks, strict=True)]
+            return [median(times) for times in by_size], by_size
+
+        (_, by_size), _ = self.undisturbed_with(measure)
+        return [
+            PassRow(
+                operation=operation,
+                dtype=dtype,
+                matrices=matrices,
+                rows=rows,
+                columns=columns,
+                busy_ranks=self.ranks,
+                seconds=median(times),
+                spread=spread(times),
+            )
+            for (matrices, rows, columns), times in zip(sizes, by_size, strict=True)
+        ]
 
     def transfer(self, pattern: Pattern, size: int, steps: int = STEPS) -> tuple[TransferPoint, Overheads]:
         """The time of one step of the pattern in a chain of `steps` steps, and the overheads of the chain's ops."""
@@ -283,6 +319,12 @@ class _Rotation:
         room = self.pool[self.position : self.position + size].reshape(shape)
         self.position += size
         return room
+
+
+def _seconds_of_call(call: Callable[[int], object], repeats: int) -> list[float]:
+    """The seconds of a call, once for each repeat, after a call that warms it up."""
+    call(0)
+    return [seconds(partial(call, repeat)) for repeat in range(1, repeats + 1)]
 
 
 def _timed(point: GemmPoint, times: Sequence[float], *, calm: bool) -> GemmPoint:

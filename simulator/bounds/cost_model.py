@@ -124,7 +124,7 @@ class CostModel:
 
     def computing(self, op: Compute, sizes: LocalSizes, model: int) -> Estimate:
         """Seconds of an op of the compute lane by one compute model, with the cores to itself."""
-        seconds, extrapolated, _ = estimate_op(self._models[model], op, sizes, self._machine.device.overhead_seconds)
+        seconds, extrapolated, _ = estimate_op(self._models[model], op, sizes, self._machine.device.pointwise_overhead)
         return Estimate(seconds, extrapolated)
 
     def ranks_on_host(self, link: HostLink, lane_name: str) -> int:

@@ -19,11 +19,13 @@ from functools import lru_cache
 
 import numpy as np
 
+from quadrille.algorithms.analysis.host_passes import KernelShape, host_passes
 from quadrille.algorithms.analysis.volumes import AttentionProducts, Work
 from quadrille.algorithms.formats.measured_rows import GemmRow, MemoryRow
 from quadrille.algorithms.schedule.kernel_signatures import Function, seen_pairs
 from quadrille.algorithms.schedule.ops import GemmLayout
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
+from quadrille.simulator.machine.pass_costs import PassCosts
 from quadrille.simulator.machine.rooflines import attention_seconds, best_product_seconds, pass_seconds
 from quadrille.simulator.machine.seconds_by_size import SecondsBySize
 from quadrille.topologies.machines.machine import Machine
@@ -37,6 +39,8 @@ REWEIGHTINGS = 40
 """Iterations of the reweighted fit."""
 TOUCHES = {"copy": 2, "add": 3, "zero": 1}
 PAGE_BYTES = 4096
+CALL_BYTES = 64
+"""Size up to which the time of a copy, sum or fill is that of its call."""
 LEAST_ROWS_IN_PAGES = 6
 """Smallest number of rows with w = 1 for which c5 and c6 are fitted, if there are enough other rows too."""
 TABLE_DTYPES, TABLE_PRECISION = ("float16", "bfloat16"), "bfloat16"
@@ -150,6 +154,7 @@ class ComputeModel:
         self._fits: dict[GemmLayout, tuple[GemmFit, bool] | None] = {}
         self._curves: dict[str, SecondsBySize | None] = {}
         self._kernels: dict[Function, SecondsBySize | None] = {}
+        self._passes: PassCosts | None = None
         self.gemm = lru_cache(4096)(self._slowed_gemm)
         self.memory = lru_cache(4096)(self._slowed_memory)
         tabled = machine.device.kernel_table and dtype in TABLE_DTYPES
@@ -229,17 +234,28 @@ class ComputeModel:
         """Seconds of `copy`, `add` or `zero` that writes `size` bytes."""
         return self._at_speed(self._memory(operation, size)) if size else Estimate(0.0, False)
 
-    def _memory(self, operation: str, size: int) -> Estimate:
+    def call_seconds(self, operation: str) -> float:
+        """Seconds of an operation on next to nothing, which its measured times contain; 0 if that was not measured.
+
+        The overhead of an op was measured on such an operation, so it contains these seconds, too.
+        """
+        curve = self._measured_curve(operation)
+        return curve.least if curve is not None and curve.sizes[0] <= CALL_BYTES else 0.0
+
+    def _measured_curve(self, operation: str) -> SecondsBySize | None:
         if operation not in self._curves:
             self._curves[operation] = self._curve(operation)
-        curve = self._curves[operation]
+        return self._curves[operation]
+
+    def _memory(self, operation: str, size: int) -> Estimate:
+        curve = self._measured_curve(operation)
         if curve is None:
             share = self._device.achieved.memory_share if self._device.achieved is not None else 1.0
             return Estimate(touched(operation, size) / (self._device.memory_bytes_per_second * share), True)
         return Estimate(curve.seconds(size), not curve.covers(size))
 
     def kernel(self, work: Work, function: Function) -> Estimate:
-        """Seconds of a layer function: measured, else from its bytes, or from its products if they take longer."""
+        """Seconds of a layer function: measured, else from its measured passes, else from its bytes or its products."""
         device = self._device
         if not work.touched:
             return Estimate(device.overhead_seconds, False)
@@ -251,6 +267,8 @@ class ComputeModel:
                 max(measured.seconds(work.touched), work.product_flops / self._rank_peak) + device.overhead_seconds
             )
             return self._at_speed(Estimate(seconds, not measured.covers(work.touched)))
+        if (passed := self._passes_seconds(function, work.shape)) is not None:
+            return self._at_speed(Estimate(passed + device.overhead_seconds, False))
         rate, achieved, squares = device.memory_bytes_per_second, device.achieved, work.squares
         fused = (
             squares is not None and not squares.stores_weights and (achieved is None or achieved.attention == "fused")
@@ -264,6 +282,20 @@ class ComputeModel:
         else:
             seconds = pass_seconds(function, work.touched, rate, achieved)
         return self._at_speed(Estimate(seconds + (device.overhead_seconds if seconds else 0.0), True))
+
+    def _passes_seconds(self, function: Function, shape: KernelShape | None) -> float | None:
+        """Seconds of the passes in the cache, and of the operands from memory; None if the passes were not measured.
+
+        Operands move as in a copy, which reads half of its bytes and writes the other half.
+        """
+        if shape is None or not self._device.passes:
+            return None
+        if self._passes is None:
+            self._passes = PassCosts.nearest(self._device.passes, self._dtype, self._busy)
+        seconds = self._passes.seconds(host_passes(function, shape))
+        if seconds is None:
+            return None
+        return seconds + self._memory("copy", shape.streamed_bytes // 2).seconds - self._memory("copy", 1).seconds
 
     @property
     def _peak(self) -> float:

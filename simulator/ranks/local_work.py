@@ -95,7 +95,7 @@ class LocalWork:
             if len(self._ops) >= MAX_CACHED:
                 self._ops.clear()
             sizes = self._op_plans.local(op, coordinates)
-            cost = self._ops[key] = estimate_op(model, op, sizes, self._machine.device.overhead_seconds)
+            cost = self._ops[key] = estimate_op(model, op, sizes, self._machine.device.pointwise_overhead)
         seconds, extrapolated, rate = cost
         cores = self._demands.cores_of(self._demands.endpoint(rank))
         threads = min(self._threads or self._demands.threads(rank), cores)
@@ -117,7 +117,7 @@ def estimate_op(
 
     Parameters
     ----------
-    overhead_seconds : overhead of an op that is not a product [s]
+    overhead_seconds : time to start a fill, copy or sum [s]
     """
     if is_host_op(op) and model.host_link is not None:
         from quadrille.simulator.ranks.host_links import host_seconds
@@ -133,7 +133,8 @@ def estimate_op(
         estimates = [model.kernel(sizes.work, op.function)]
     else:
         function = op.function if isinstance(op, Pointwise) else "copy"
-        estimates = [model.memory(function, sizes.written), Estimate(overhead_seconds, False)]
+        beyond_call = max(0.0, overhead_seconds - model.call_seconds(function))
+        estimates = [model.memory(function, sizes.written), Estimate(beyond_call, False)]
     seconds = sum(estimate.seconds for estimate in estimates)
     rate = sizes.touched / seconds if seconds else 0.0
     return seconds, any(estimate.extrapolated for estimate in estimates), rate

@@ -23,6 +23,7 @@ from quadrille.algorithms.formats.measured_rows import (
     MemoryRow,
     MessagesRow,
     Overhead,
+    PassRow,
     Rate,
     Seconds,
     Share,
@@ -65,7 +66,7 @@ Slowdown = Annotated[float, Meta(ge=1)]
 CHUNK_BYTES_OF_OLD_FILES = 60 << 10
 """In files made before they said it, runs were in such chunks."""
 LATER: dict[str, dict[str, object]] = {
-    "device": {"kernel": (), "kernel_table": ""},
+    "device": {"kernel": (), "kernel_table": "", "passes": (), "following_overhead_seconds": None},
     "host": {"shared_by_hosts": False, "idle_core_seconds": 0.0, "library": ()},
     "network": {
         "payload_share": 1.0,
@@ -96,6 +97,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     memory_bytes_per_second : bandwidth of the device's memory
     memory_bytes : capacity of the device's memory
     overhead_seconds : time to start one piece of local work, such as a kernel launch
+    following_overhead_seconds : time to start a fill, copy or sum, which follow other small work; null for
+        `overhead_seconds`, which is measured after a large product
     achieved : share of the peaks that large work reaches, for a device without measured rows; without `achieved` and
         without rows a device reaches its peaks
     overlap_slowdown : factor on local work while its rank communicates
@@ -105,6 +108,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     gemm : measured matrix products
     memory : measured copies, additions and zeroing
     kernel : measured layer functions, such as GELU or softmax
+    passes : measured passes over arrays on a host, of which attention, embeddings and the cross entropy consist
     kernel_table : name of a table of measured kernels, such as h100-sxm, from which products and fused attention take
         their times on a GPU without measured rows; empty for the shares of the peaks (`achieved`)
 
@@ -117,6 +121,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     memory_bytes_per_second: Rate
     memory_bytes: Bytes
     overhead_seconds: Overhead
+    following_overhead_seconds: Overhead | None = None
     achieved: Achieved | None = None
     overlap_slowdown: Slowdown = 1.0
     communication_slowdown: Slowdown = 1.0
@@ -124,11 +129,18 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     gemm: tuple[GemmRow, ...] = ()
     memory: tuple[MemoryRow, ...] = ()
     kernel: tuple[KernelRow, ...] = ()
+    passes: tuple[PassRow, ...] = ()
     kernel_table: str = ""
 
     def __post_init__(self) -> None:
         if self.kernel_table and self.kernel_table not in kernel_table_names():
             raise ValueError(f"kernel_table {self.kernel_table!r}: accepted are {', '.join(kernel_table_names())}")
+
+    @property
+    def pointwise_overhead(self) -> float:
+        """Time to start a fill, copy or sum [s]."""
+        following = self.following_overhead_seconds
+        return self.overhead_seconds if following is None else following
 
     def peak(self, dtype: str, threads: int) -> float | None:
         """The peak rate of a rank's products [flop/s]; None if the dtype has no peak.

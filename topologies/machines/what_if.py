@@ -290,13 +290,17 @@ def _scale_device_rows(before: dict[str, Any], after: dict[str, Any], path: str,
         faster = {dtype: new[dtype] / old[dtype] for dtype in old}
         for row in after["gemm"]:
             row["flops_per_second"] *= faster.get(row["dtype"], 1.0)
+        for row in after["passes"]:
+            if row["operation"].startswith("product"):
+                row["seconds"] /= faster.get(row["dtype"], 1.0)
         _check_no_attention((row for row in after["kernel"] if faster.get(row["dtype"], 1.0) != 1.0), setting)
     if path == "device.memory_bytes_per_second":
         factor = after["memory_bytes_per_second"] / before["memory_bytes_per_second"]
         for row in after["memory"]:
             row["bytes_per_second"] *= factor
-        for row in after["kernel"]:
-            row["seconds"] /= factor
+        for row in (*after["kernel"], *after["passes"]):
+            if not row.get("operation", "").startswith("product"):
+                row["seconds"] /= factor
         _check_no_attention(after["kernel"] if factor != 1.0 else (), setting)
 
 

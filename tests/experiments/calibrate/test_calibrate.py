@@ -311,7 +311,10 @@ def measured(*, off=0.0, disturbed=0):
         CollectivePoint("all_gather", GroupShape(2, 1, 2), size, 1e-5 + size / 1e8, 0.0, 1.0) for size in TRANSFERS
     ]
     times, overheads = [(1.0, 2.0, 3.0)], Overheads(0, 0, 0)
-    together, alone = LocalMeasurements(points, streams, [], times * 3, disturbed), LocalMeasurements([], [], [], times)
+    together, alone = (
+        LocalMeasurements(points, streams, [], [], times * 3, disturbed),
+        LocalMeasurements([], [], [], [], times),
+    )
     return CalibrationMeasurements(together, alone, [], between, collectives, overheads)
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES
-from quadrille.runtime.kernels.layer_kernels import BY_ELEMENT, KERNELS, PIECE, KernelArguments, carry_out
+from quadrille.runtime.kernels.host_pieces import BY_ELEMENT, PIECE
+from quadrille.runtime.kernels.layer_kernels import KERNELS, KernelArguments, carry_out
 
 SEQUENCE, HEAD, GROUPS = 4, 6, 2
 ROWS, COLUMNS = 2 * SEQUENCE, 10

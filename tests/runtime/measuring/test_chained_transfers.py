@@ -146,3 +146,9 @@ def test_real_ranks_agree_on_every_step_and_on_what_ops_cost_beside_it():
     for steps, *overheads in first:
         assert len(steps) == STEPS
         assert min(overheads) >= 0
+
+
+def test_fills_that_follow_each_other_are_a_valid_schedule_of_nothing_else_and_take_some_time():
+    (timeline,) = execute(validate(chains.fills()), {}, InProcess(1), repeats=1, warmups=0).timelines
+    assert [span.op for span in timeline.spans] == ["tiny"] * chains.FILLS
+    assert 0 < chains.measure_fills() < 1

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats.measured_rows import GemmRow, KernelRow, LibraryRow, MemoryRow, TransferRow
+from quadrille.algorithms.formats.measured_rows import GemmRow, KernelRow, LibraryRow, MemoryRow, PassRow, TransferRow
 from quadrille.topologies.machines.machine import Device, Emulation, Host, Machine, NetworkCosts
 from quadrille.topologies.machines.what_if import apply_settings, in_chunks, with_faults
 from tests.support.toy_machines import star
@@ -76,6 +76,21 @@ def test_kernel_rows_follow_the_memory_rate_and_no_peak(machine):
     device = apply_settings(measured, ["device.memory_bytes_per_second=x4"]).device
     assert [row.seconds for row in device.kernel] == [5e-4, 5e-4]
     assert apply_settings(measured, ["device.peak_flops_per_second=x4"]).device.kernel == measured.device.kernel
+
+
+def test_passes_follow_the_memory_rate_and_products_of_small_matrices_the_peak_of_their_dtype(machine):
+    rows = tuple(
+        PassRow(operation=operation, dtype="float32", rows=8, columns=4, seconds=2e-3)
+        for operation in ("exponential", "product_nt")
+    )
+    measured = msgspec.structs.replace(machine, device=msgspec.structs.replace(machine.device, passes=rows))
+
+    def seconds(setting):
+        return [row.seconds for row in apply_settings(measured, [setting]).device.passes]
+
+    assert seconds("device.memory_bytes_per_second=x4") == [5e-4, 2e-3]
+    assert seconds("device.peak_flops_per_second.float32=x4") == [2e-3, 5e-4]
+    assert seconds("device.peak_flops_per_second.float64=x4") == [2e-3, 2e-3]
 
 
 @pytest.mark.parametrize("function", ["attention", "attention_gradient", "attention_keeping"])
