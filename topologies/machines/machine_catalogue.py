@@ -87,7 +87,7 @@ def machines_that_share_a_word(name: str) -> list[str]:
     (['b300-superpod', 'b300-node'], [])
     """
     words = {*name.lower().split("-")} - {"node"}
-    return [known for known in MACHINES if words & {*known.split("-")}]
+    return [candidate for candidate in MACHINES if words & {*candidate.split("-")}]
 
 
 def is_file_name(text: str) -> bool:

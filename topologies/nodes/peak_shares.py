@@ -37,6 +37,11 @@ TENSOR_CORES_2018 = (
     "83e12 with cuBLAS, taken as met by 8192 x 8192 x 8192"
 )
 
+HIPKITTENS = (
+    'Hu et al., "HipKittens: Fast and Furious AMD Kernels", arXiv 2511.08083, table 2: 1610e12 in bfloat16 on MI355X, '
+    "taken as met by 8192 x 8192 x 8192"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Product:
@@ -73,6 +78,7 @@ MULTIPROCESSORS: dict[Generation, tuple[int, str]] = {
     "blackwell": (148, "multi_processor_count of a B200 as PyTorch prints it (of a GB200: 152)"),
     "cdna2": (110, 'AMD, "CDNA 2 Architecture" white paper, 2021, one of two dies'),
     "cdna3": (304, 'AMD, "Instinct MI300X Accelerator" data sheet, 2023'),
+    "cdna4": (256, "AMD, ROCm documentation, AMD GPU specifications: MI355X, 256 compute units"),
 }
 BEST_PRODUCTS: dict[Generation, tuple[Product, float, str]] = {
     "volta": (Product(1, 8192, 8192, 8192, 83e12), 125e12, TENSOR_CORES_2018),
@@ -81,6 +87,7 @@ BEST_PRODUCTS: dict[Generation, tuple[Product, float, str]] = {
     "blackwell": (Product(1, 1536, 51200, 6144, 1699.9e12), 2250e12, f"{AICONFIGURATOR}, B200"),
     "cdna2": (Product(1, 1024, 14080, 19968, 147.0e12), 191.5e12, f"{BEST_SOURCE}, MI250X, older table"),
     "cdna3": (Product(1, 4096, 10240, 4864, 781.9e12), 1307.4e12, f"{BEST_SOURCE}, MI300X, older table"),
+    "cdna4": (Product(1, 8192, 8192, 8192, 1610e12), 2516.6e12, HIPKITTENS),
 }
 MEMORY_SHARE = 0.7
 MEMORY_SOURCE = f"{A100_SOURCE}: GELU, 5.4e8 B in 0.5 ms, of 1.555e12 B/s (printed to one digit: 0.6 to 0.8)"

@@ -149,7 +149,7 @@ def test_products_of_an_a100_are_met_within_seven_percent(row):
     assert seconds == pytest.approx(measured, rel=0.07)
 
 
-@pytest.mark.parametrize("generation", ["volta", "hopper", "blackwell", "cdna2", "cdna3"])
+@pytest.mark.parametrize("generation", ["volta", "hopper", "blackwell", "cdna2", "cdna3", "cdna4"])
 def test_other_gpus_stay_below_their_best_product_as_far_as_an_a100_does(generation):
     def below(name):
         row, peak, _ = BEST_PRODUCTS[name]
