@@ -12,7 +12,7 @@ import msgspec
 
 from quadrille.algorithms.formats.record import Choice, Record
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.units import format_percent, format_seconds
+from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.predict.collectives_choice import rounded_seconds
 from quadrille.experiments.workloads.rank_orders import FASTEST_FIRST, grids_in_every_order
 
@@ -54,7 +54,7 @@ class ChosenOrder:
             return f"order {self.ranked[0]}: no other differs on the grid"
         first, second = self.ranked[:2]
         more = second.seconds / first.seconds - 1 if first.seconds else 0.0
-        return f"order {first}: {format_seconds(first.seconds)} predicted; then {second}, {format_percent(more)} more"
+        return f"order {first}: {format_seconds(first.seconds)} predicted; then {second}, {100 * more:.1f} % more"
 
     def with_chosen_order(self, experiment: AnyExperiment) -> AnyExperiment:
         """The experiment with its ranks in the chosen order."""
