@@ -285,7 +285,7 @@ def _bound_remark(record: Record, *, named: bool) -> list[str]:
     if simulation_entry is not None and simulation_entry.granularity == "passes":
         return [
             f"granularity of passes: {record.ranks} ranks are not simulated one by one; each pass of a stage takes the "
-            "time of its first pass, or of a pass of a smaller last microbatch"
+            "time of an equal pass that was simulated"
         ]
     if (
         simulation_entry is None
