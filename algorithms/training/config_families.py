@@ -296,9 +296,9 @@ FAMILIES: dict[str, Family] = {
 WITHIN = {"gemma3": "gemma3_text"}
 """Model types of images and text, and the type of their language model, which is the object `text_config`."""
 REFUSED: dict[str, str] = {
-    "qwen3_next": "full_attention_interval: linear attention in most layers",
-    "deepseek_v2": "kv_lora_rank: attention with latent keys and values",
-    "deepseek_v3": "kv_lora_rank: attention with latent keys and values",
-    "gpt_oss": "num_local_experts: experts with biases, and attention with sinks",
+    "qwen3_next": "full_attention_interval: no schedule has linear attention",
+    "deepseek_v2": "kv_lora_rank: no schedule has attention with latent keys and values",
+    "deepseek_v3": "kv_lora_rank: no schedule has attention with latent keys and values",
+    "gpt_oss": "num_local_experts: no schedule has experts with biases and attention with sinks",
 }
 """Model types that no shape describes, and the key and the trait that are the cause."""

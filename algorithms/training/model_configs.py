@@ -72,8 +72,7 @@ def _opened(path: str | Path) -> tuple[str, Reader, tuple[str, ...]]:
     kind = config.get("model_type") if isinstance(config, dict) else None
     if isinstance(kind, str) and kind in REFUSED:
         raise InputError(
-            f"model {path}: model_type {kind}: {REFUSED[kind]} is not known; accepted are "
-            f"{', '.join((*FAMILIES, *WITHIN))}"
+            f"model {path}: {REFUSED[kind]}; accepted instead of {kind} are {', '.join((*FAMILIES, *WITHIN))}"
         )
     if not isinstance(kind, str) or kind not in (*FAMILIES, *WITHIN):
         raise InputError(f"model {path}: model_type {kind!r:.60}: accepted are {', '.join((*FAMILIES, *WITHIN))}")
