@@ -25,7 +25,7 @@ from quadrille.algorithms.units import format_percent, format_seconds
 from quadrille.experiments.compare.attribution import COMPUTE_KINDS, cause_shares, charged_seconds, charged_waiting
 from quadrille.experiments.network.late_flows import LateFlow
 from quadrille.experiments.records.path_segments import path_seconds_by_cause
-from quadrille.experiments.workloads.training_lines import offload_lines, workload_flags
+from quadrille.experiments.workloads.training_lines import approximation_lines, offload_lines, workload_flags
 
 SCHEMA = "quadrille/explanation/1"
 MeanPart = Literal["compute", "latency", "bandwidth", "transfer", "contention", "waiting", "other"]
@@ -93,7 +93,11 @@ def explain_record(record: Record) -> Explanation:
         critical_path=record.critical_path,
         mean_seconds_by_part=mean,
         links=links,
-        summary=(*summary_sentences(record.seconds, path or mean, record.critical_path, links), *offload_lines(record)),
+        summary=(
+            *summary_sentences(record.seconds, path or mean, record.critical_path, links),
+            *offload_lines(record),
+            *approximation_lines(record),
+        ),
         lacking=tuple(_lacking_information(record)),
     )
 

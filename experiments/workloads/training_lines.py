@@ -116,8 +116,7 @@ def training_lines(record: Record) -> Iterator[str]:
     """The lines about a record of training steps in addition to the total; none for a matmul."""
     if record.seconds_per_iteration is UNSET:
         return
-    if record.options.approximate:
-        yield f"approximated: {'; '.join(record.options.approximate)}"
+    yield from approximation_lines(record)
     if losses := record.losses or ():
         yield _losses(losses)
     yield f"iteration: {format_seconds(record.seconds_per_iteration)}, {_throughput(record)}"
@@ -137,6 +136,12 @@ def training_lines(record: Record) -> Iterator[str]:
             yield f"memory of a rank on its host: {format_bytes(on_host)}: weights and moments of the optimizer"
     if record.critical_path:
         yield _critical_path(record.critical_path)
+
+
+def approximation_lines(record: Record) -> Iterator[str]:
+    """The line about keys of a `config.json` that the schedule does not follow; none if it follows all."""
+    if record.options.approximate:
+        yield f"approximated: {'; '.join(record.options.approximate)}"
 
 
 def offload_lines(record: Record) -> Iterator[str]:

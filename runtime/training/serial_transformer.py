@@ -241,7 +241,7 @@ def attention_gradient(
     return gradient
 
 
-class _Model:
+class Transformer:
     """The parts of a transformer layer and their gradients, for an architecture, on parameters by name.
 
     The `backward_…` methods add to the gradients of the parameters and return the gradient of the input. `suffix` is
@@ -407,7 +407,7 @@ def gpt_loss(
     masks = Masks(dropout, step)
     p = parameters
     gradients: Matrices = {name: np.zeros_like(value) for name, value in p.items()}
-    model = _Model(p, gradients, sequence, heads, architecture, masks)
+    model = Transformer(p, gradients, sequence, heads, architecture, masks)
     scale = np.sqrt(p["table"].shape[1]) if architecture.scaled_embedding else 1.0
     x = p["table"][tokens.ravel()]
     if architecture.positions == "learned":

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from quadrille.algorithms.analysis.storage import storage
@@ -15,7 +16,9 @@ from quadrille.algorithms.training.architecture import LLAMA, PLAIN, Architectur
 from quadrille.algorithms.training.flops import step_flops
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
-from tests.support.trainings import check_training, schedule_of, total_flops
+from quadrille.runtime.training.serial_transformer import Masks, Transformer, attention, gpt_loss
+from tests.support.gradients import check_gradients
+from tests.support.trainings import check_training, schedule_of, total_flops, whole_matrices
 
 ADAM = Adam(rate=0.03, decay=0.1, clip=0.05)
 QWEN2 = replace(LLAMA, key_heads=3, qkv_biases=True)
@@ -123,6 +126,46 @@ def test_every_family_goes_together_with_what_else_a_step_may_be(family, name, g
 def test_overlapped_communication_trains_a_family(family, name):
     grid = Grid(z=2, x=3) if name == "4d" else Grid(y=2, x=3)
     check_training(gpt(FAMILIES[family]), grid, find_scheme(name), overlaps=OVERLAPS)
+
+
+# The serial reference.
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_serial_gradients_are_slopes_of_the_loss(family):
+    problem = gpt(FAMILIES[family], batch=2)
+    matrices = whole_matrices(schedule_of(problem, Grid()), problem.vocabulary)
+    parameters = {name: value for name, value in matrices.items() if "step" not in name}
+    tokens, targets = (matrices[f"{kind} step 0"].reshape(2, problem.sequence) for kind in ("tokens", "targets"))
+    check_gradients(
+        lambda held: gpt_loss(held, tokens, targets, problem.layers, problem.heads, FAMILIES[family]), parameters
+    )
+
+
+def test_a_token_sees_its_window_and_no_more():
+    """A change of a value reaches the tokens of the window after it, in the layers with a window alone."""
+    architecture = Architecture(window=3, global_every=2)
+    random = np.random.default_rng(7)
+    qkv = random.standard_normal((9, 3 * 4))
+    changed = qkv.copy()
+    changed[2, 8:] += 1.0
+    for layer, reached in ((0, [2, 3, 4]), (1, [2, 3, 4, 5, 6, 7, 8]), (2, [2, 3, 4])):
+        before, after = (attention(x, 9, 1, architecture, layer=layer) for x in (qkv, changed))
+        assert [row for row in range(9) if not np.allclose(before[row], after[row])] == reached
+
+
+def test_norms_of_queries_and_keys_have_root_mean_square_one():
+    """The norm of a head is of a head's columns, the norm of a row of all queries or all keys together."""
+    for norm, heads_together in (("head", 1), ("row", 6)):
+        problem = gpt(Architecture(qk_norm=norm, key_heads=3), layers=1)
+        schedule = schedule_of(problem, Grid())
+        kept = {name: np.ones(matrix.shape) for name, matrix in whole_matrices(schedule, 17).items() if "γ" in name}
+        model = Transformer(kept, {}, 5, 6, problem.architecture, Masks())
+        qkv = np.random.default_rng(11).standard_normal((4, 3 * 4 * 4))
+        normalised = model.query_key_norm(qkv, " layer 0").reshape(4, 3, 4, 4)
+        queries = normalised[:, :, :2].reshape(4, 6 // heads_together, -1)
+        np.testing.assert_allclose((queries**2).mean(axis=2), 1, rtol=1e-3)
+        assert np.array_equal(normalised[:, :, 3], qkv.reshape(4, 3, 4, 4)[:, :, 3])
 
 
 # What it costs.

@@ -247,8 +247,11 @@ def test_experts_are_counted_as_published_and_refused_by_schedules(tmp_path, key
             {"model_type": "qwen3_moe", "moe_intermediate_size": 8, "mlp_only_layers": [6]},
             "mlp_only_layers = [6]: a list of numbers of layers from 0 to 5",
         ),
-        ({"model_type": "deepseek_v3", "n_routed_experts": 256}, "kv_lora_rank: attention with latent keys"),
-        ({"model_type": "gpt_oss"}, "num_local_experts: experts with biases"),
+        (
+            {"model_type": "deepseek_v3", "n_routed_experts": 256},
+            "kv_lora_rank: no schedule has attention with latent keys",
+        ),
+        ({"model_type": "gpt_oss"}, "num_local_experts: no schedule has experts with biases"),
     ],
     ids=str,
 )
