@@ -52,7 +52,7 @@ class NcclGroup:
     cpu : CPU vendor of the hosts
     network_latency : latency of the network card, beyond the tables [s]
     nvls_channels : channels that use in-switch sums, one for each GPU of a single node, but at most 32; 0 without an
-        NVLink switch that sums
+        NVLink switch that sums, and with fewer than two GPUs a node (NCCL, src/transport/nvls.cc, ncclNvlsInit)
     nvls_bandwidth : bandwidth of one of them inside a node [B/s]
     ll128 : whether 128-byte stores arrive whole, which takes NVLink and nearby cards
     """
@@ -233,6 +233,6 @@ def communicator(
         inter_bandwidth=inter,
         generation=generation,
         cpu=cpu,
-        nvls_channels=heads if nvls and head else 0,
+        nvls_channels=heads if nvls and head and ranks >= 2 * nodes else 0,
         nvls_bandwidth=head if nvls else 0.0,
     )

@@ -50,7 +50,7 @@ from quadrille.algorithms.schedule.ops import CollectiveKind
 
 REQUIREMENTS: dict[Algorithm, str] = {
     "nvls": "nvls takes one node whose NVSwitch sums, from Hopper on, and at most 32 GPUs but for all-reduce",
-    "nvls_tree": "nvls_tree takes all-reduce on several nodes whose NVSwitches sum, from Hopper on",
+    "nvls_tree": "nvls_tree takes all-reduce on two GPUs or more of several nodes whose NVSwitches sum, from Hopper on",
     "pat": "pat takes one GPU a node, on several nodes",
 }
 """Requirements of algorithms that are not always available."""

@@ -91,6 +91,13 @@ def test_an_all_gather_over_a_rack_goes_by_a_ring():
     assert predicted("gb200-nvl72", "all_gather", GIB, 72).algorithm.startswith("nccl (ring")
 
 
+@pytest.mark.parametrize("name", ["h100-superpod", "gb200-nvl72"])
+def test_groups_with_one_gpu_a_node_have_no_in_switch_sums(name):
+    per_node = machine(name).gpus_per_node
+    question = CollectiveQuestion(kind="all_reduce", bytes=GIB, gpus=8 * per_node, group=8, stride=per_node)
+    assert "nvls" not in collective(question, find_machine(name, gpus=8 * per_node)).algorithm
+
+
 # Beside measurements
 
 MEASURED = (
