@@ -9,6 +9,8 @@ from tests.support.mpi_cases import CASE_SECONDS, ROUNDS, WORLD, cases, names
 from tests.support.speed import time_limit
 
 pytestmark = pytest.mark.mpi
+SLOW_START = "quadrille: starting "
+"""Beginning of the line that a launch prints where the ranks of a busy machine start slowly."""
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +26,7 @@ def results(launch):
 
 def test_the_launch_ends_well_and_runs_each_case_once(launch, results):
     assert launch.status == 0, launch.err[-3000:]
-    assert launch.err == ""
+    assert [line for line in launch.err.splitlines() if not line.startswith(SLOW_START)] == []
     assert sorted(results) == sorted(names())
     assert len(launch.out.splitlines()) == len(names())
 

@@ -11,6 +11,7 @@ from quadrille.simulator.collectives.collective import SimulationOptions, simula
 from quadrille.simulator.collectives.programs import CollectiveJob
 from quadrille.simulator.simulate import simulate
 from tests.support import toy_machines
+from tests.support.draws import examples
 from tests.support.toy_networks import LEAF, NIC, NODE, star, two_levels
 
 EXACT = 1e-9
@@ -113,7 +114,7 @@ def cases(draw):
 
 
 @given(cases(), st.sampled_from(["even", "exact"]))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_folding_changes_neither_the_end_nor_the_end_of_any_rank(case, shards):
     plain = simulate_collective(
         *case, shards=shards, options=SimulationOptions(fold=False, fold_time=False, local=False)

@@ -20,6 +20,7 @@ from quadrille.simulator.engine.engine_builder import ProgramStage
 from quadrille.simulator.engine.max_min import Demands, max_min_rates
 from quadrille.simulator.simulate import Shortcuts, simulate
 from quadrille.topologies.find_machine import find_machine
+from tests.support.draws import examples
 from tests.support.overlapped_ring import ring_beside_product
 from tests.support.predictions import check_same_op_times, seconds_of
 from tests.support.toy_machines import leaf_spine, program_of, star
@@ -180,7 +181,7 @@ def engine_ends(capacities, work, messages, factor, **shortcuts):
     return [ends[i] for i in range(len(messages))]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(case=messages_beside_work())
 def test_ends_are_those_of_a_loop_that_solves_everything_anew(case):
     expected = pytest.approx(naive_ends(*case), rel=1e-9)

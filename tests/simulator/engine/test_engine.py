@@ -15,6 +15,7 @@ from quadrille.simulator.engine.max_min import Demands, max_min_rates
 from quadrille.topologies.cluster import gpu_cluster
 from quadrille.topologies.routes.routing import Routes
 from tests.support import activities
+from tests.support.draws import examples
 
 SHORTCUTS = [{"memory": memory, "local": local} for memory in (True, False) for local in (True, False)]
 
@@ -103,7 +104,7 @@ def traffic(draw):
     return capacities, draw(st.lists(arrival, min_size=1, max_size=11))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(traffic=traffic())
 def test_ends_are_those_of_a_loop_that_solves_everything_anew(traffic):
     expected = pytest.approx(naive_ends(*traffic), rel=1e-9)

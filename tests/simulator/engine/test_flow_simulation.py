@@ -13,6 +13,7 @@ from quadrille.simulator.engine.flow_simulation import FlowSet, simulate_flows
 from quadrille.simulator.engine.flow_state import new_flow_state
 from quadrille.simulator.engine.max_min import Demands
 from quadrille.studies.simulator_speed.workloads import random_pairs
+from tests.support.draws import examples
 from tests.support.random_networks import arrays, networks
 
 
@@ -74,7 +75,7 @@ def cases(draw):
     return network, *columns
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(case=cases(), local=st.booleans())
 def test_ends_are_those_of_a_loop_that_solves_everything_anew(case, local):
     network, sizes, starts, latencies = case

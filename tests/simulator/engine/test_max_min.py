@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from quadrille.algorithms.errors import InputError
 from quadrille.simulator.engine.max_min import Demands, max_min_rates
+from tests.support.draws import examples
 
 FORMS = {"by level": 10**9, "by bottleneck": 0}
 
@@ -70,7 +71,7 @@ def problems(draw):
     return capacities, rows, weights, caps
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(problem=problems())
 def test_rates_are_those_of_progressive_filling(problem):
     capacities, rows, weights, caps = problem

@@ -13,6 +13,7 @@ from quadrille.simulator.engine import rates as sharing
 from quadrille.simulator.engine.kernel_compiler import compile_kernels
 from quadrille.simulator.engine.max_min import Demands
 from quadrille.simulator.engine.rates import as_lists, begin_flow, end_flow, new_flow_state, update_rates
+from tests.support.draws import examples
 from tests.support.random_networks import arrays, networks
 
 
@@ -39,7 +40,7 @@ def check_all_held(network, active, rates):
         assert holders or rates[f] >= caps[f] * (1 - 1e-9)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(network=networks(), local=st.booleans(), data=st.data())
 def test_rates_after_any_begins_and_ends_are_max_min(network, local, data):
     state = as_lists(new_flow_state(*arrays(*network), local=local))
