@@ -26,7 +26,7 @@ from quadrille.runtime.kernels import (
     pruning_kernels,
     vocabulary_kernels,
 )
-from quadrille.runtime.kernels.host_pieces import pieces
+from quadrille.runtime.kernels.host_pieces import cut_arguments
 from quadrille.runtime.kernels.kernel_arguments import KernelArguments as KernelArguments
 from quadrille.runtime.kernels.short_floats import narrowed, widened
 
@@ -38,7 +38,7 @@ BY_INDEX: tuple[Function, ...] = ("compress", "compress_add", "expand", "mask", 
 
 def carry_out(function: Function, args: KernelArguments) -> None:
     """Run the function on these arrays; on the host, many functions run piece by piece."""
-    for piece in pieces(function, args) if args.xp is np else (args,):
+    for piece in cut_arguments(function, args) if args.xp is np else (args,):
         _carry_out_in_float32(function, piece)
 
 
