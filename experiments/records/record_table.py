@@ -61,7 +61,7 @@ def summary_lines(record: Record) -> list[str]:
 
 
 def _shares(record: Record) -> list[tuple[str, float]]:
-    """The shares of the total that local work and exposed communication take on the mean rank, the largest first.
+    """The shares of the total that local work, exposed communication and exposed host copies take on the mean rank, the largest first.
 
     >>> from types import SimpleNamespace
     >>> ops = (
@@ -72,11 +72,16 @@ def _shares(record: Record) -> list[tuple[str, float]]:
     [('communication over z', 0.75), ('products', 0.25)]
     >>> _shares(SimpleNamespace(ops=ops, seconds=4.0, grid={"z": 1, "x": 2}))
     [('other local work', 0.75), ('products', 0.25)]
+    >>> copy = OpRecord(name="fetch W", kind="host_copy", seconds=4.0, exposed_seconds=1.0)
+    >>> _shares(SimpleNamespace(ops=(*ops[1:], copy), seconds=4.0, grid={}))
+    [('products', 0.25), ('host copies', 0.25)]
     """
     seconds: dict[str, float] = {}
     for op in record.ops:
         if op.axis and not _is_of_one_rank(op, record.grid):
             name, op_seconds = f"communication over {op.axis}", op.exposed_seconds
+        elif op.kind == "host_copy":
+            name, op_seconds = "host copies", op.exposed_seconds
         else:
             name, op_seconds = "products" if op.kind == "gemm" else "other local work", op.seconds
         seconds[name] = seconds.get(name, 0.0) + op_seconds

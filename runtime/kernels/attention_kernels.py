@@ -53,12 +53,12 @@ def _rotated(args: KernelArguments, x: Array, direction: int) -> Array:
     xp, columns = args.xp, int(args.scalars.get("rotated", x.shape[4]))
     half = columns // 2
     numbers = (x.shape[3], half, base, direction, x.dtype)
-    cosine, sine = _turns_on_host(*numbers) if xp is np else _turns(xp, *numbers)
+    cosine, sine = _rotations_on_host(*numbers) if xp is np else _rotations(xp, *numbers)
     first, second, rest = x[..., :half], x[..., half:columns], x[..., columns:]
     return xp.concatenate([first * cosine - second * sine, second * cosine + first * sine, rest], axis=4)
 
 
-def _turns(xp: Any, sequence: int, half: int, base: float, direction: int, dtype: Any) -> tuple[Array, Array]:
+def _rotations(xp: Any, sequence: int, half: int, base: float, direction: int, dtype: Any) -> tuple[Array, Array]:
     """Cosine and sine of the angle of each position and each pair of columns."""
     frequencies = xp.exp(xp.arange(half) * (-log(base) / half))
     angles = xp.arange(sequence)[:, None] * frequencies * direction
@@ -66,9 +66,9 @@ def _turns(xp: Any, sequence: int, half: int, base: float, direction: int, dtype
 
 
 @lru_cache(maxsize=2)
-def _turns_on_host(sequence: int, half: int, base: float, direction: int, dtype: Any) -> tuple[Array, Array]:
+def _rotations_on_host(sequence: int, half: int, base: float, direction: int, dtype: Any) -> tuple[Array, Array]:
     """The same cosines and sines for all pieces of an attention kernel on the host."""
-    return _turns(np, sequence, half, base, direction, dtype)
+    return _rotations(np, sequence, half, base, direction, dtype)
 
 
 def _queries_keys_values(args: KernelArguments) -> tuple[Array, Array, Array]:

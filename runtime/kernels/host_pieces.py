@@ -32,7 +32,7 @@ PIECE = 1 << 14
 """Elements of a piece of an elementwise function."""
 
 
-def pieces(function: Function, args: KernelArguments) -> Iterator[KernelArguments]:
+def cut_arguments(function: Function, args: KernelArguments) -> Iterator[KernelArguments]:
     """The arguments of each piece of a function; the arguments themselves if it does not run by pieces."""
     if function in BY_ELEMENT:
         yield from _of_elements(args)

@@ -27,7 +27,7 @@ from quadrille.runtime.kernels import (
     query_key_kernels,
     vocabulary_kernels,
 )
-from quadrille.runtime.kernels.host_pieces import pieces
+from quadrille.runtime.kernels.host_pieces import cut_arguments
 from quadrille.runtime.kernels.kernel_arguments import KernelArguments as KernelArguments
 from quadrille.runtime.kernels.short_floats import narrowed, widened
 
@@ -39,7 +39,7 @@ BY_INDEX: tuple[Function, ...] = ("compress", "compress_add", "expand", "expand_
 
 def carry_out(function: Function, args: KernelArguments) -> None:
     """Run the function on these arrays; on the host, many functions run piece by piece."""
-    for piece in pieces(function, args) if args.xp is np else (args,):
+    for piece in cut_arguments(function, args) if args.xp is np else (args,):
         _carry_out_in_float32(function, piece)
 
 

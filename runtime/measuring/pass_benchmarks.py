@@ -28,7 +28,7 @@ OF_PRODUCTS: tuple[Sizes, ...] = (
 )
 TABLE_ROWS = 1024
 SETS = 3
-"""Sets of operands that a pass takes in turn: the temporaries of a kernel compete for a core's own cache, too."""
+"""Sets of operands that a pass takes cyclically: the temporaries of a kernel compete for a core's own cache, too."""
 
 
 def sizes_of(operation: PassOperation) -> tuple[Sizes, ...]:
@@ -59,7 +59,7 @@ def _array_pass(operation: PassOperation, dtype: DType, sizes: Sizes, number: in
     _, rows, columns = sizes
     random = np.random.default_rng(number)
     x = random.random((rows, columns)).astype(dtype)
-    column, other = x[:, :1].copy(), x.copy()
+    column, factor = x[:, :1].copy(), x.copy()
     if operation in ("gather", "scatter"):
         table, index = np.zeros((TABLE_ROWS, columns), dtype), random.integers(0, TABLE_ROWS, rows)
         return (lambda: table[index]) if operation == "gather" else (lambda: np.add.at(table, index, x))
@@ -68,7 +68,7 @@ def _array_pass(operation: PassOperation, dtype: DType, sizes: Sizes, number: in
     later = numbers[1] > numbers[0] % columns
     calls: dict[PassOperation, Callable[[], object]] = {
         "arithmetic": lambda: x - column,
-        "elementwise": lambda: x * other,
+        "elementwise": lambda: x * factor,
         "exponential": lambda: np.exp(x),
         "select": lambda: np.where(later, -np.inf, x),
         "row_maximum": lambda: x.max(axis=1, keepdims=True),

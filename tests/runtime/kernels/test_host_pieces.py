@@ -89,12 +89,12 @@ def test_pieces_are_those_that_a_prediction_counts(monkeypatch):
     monkeypatch.setattr(host_passes, "PIECE_ELEMENTS", 2 * SEQUENCE**2)
     assert attention_piece(SEQUENCE, 1, GROUPS) == (1, 2)
     args = attention_arguments("attention", 1, {})
-    assert len(list(host_pieces.pieces("attention", args))) == SEQUENCES * 2
+    assert len(list(host_pieces.cut_arguments("attention", args))) == SEQUENCES * 2
 
 
 def test_a_kernel_without_pieces_runs_on_its_arguments():
     args = attention_arguments("attention", 1, {})
-    assert list(host_pieces.pieces("row_maxima", args)) == [args]
+    assert list(host_pieces.cut_arguments("row_maxima", args)) == [args]
 
 
 # The passes that a prediction counts are the calls of the kernels
