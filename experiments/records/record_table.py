@@ -19,6 +19,10 @@ OPS_SHOWN = 32
 """Largest number of ops in the printed table; a transformer has hundreds."""
 
 
+HOST_SHARES = {"host_copy": "host copies", "host_kernel": "updates on the host"}
+"""Names of the shares of work that runs beside a device, by kind of op."""
+
+
 def print_record(record: Record, detail: Detail = "table") -> None:
     """Prints the total of a record and what bounds it, then the ops that take longest, or all ops.
 
@@ -61,7 +65,10 @@ def summary_lines(record: Record) -> list[str]:
 
 
 def _shares(record: Record) -> list[tuple[str, float]]:
-    """The shares of the total that local work, exposed communication and exposed host copies take on the mean rank, the largest first.
+    """The shares of the total that local work and exposed communication take on the mean rank, the largest first.
+
+    Copies from and to the host and updates on the host count as far as they are exposed, too.
+
 
     >>> from types import SimpleNamespace
     >>> ops = (
@@ -80,8 +87,8 @@ def _shares(record: Record) -> list[tuple[str, float]]:
     for op in record.ops:
         if op.axis and not _is_of_one_rank(op, record.grid):
             name, op_seconds = f"communication over {op.axis}", op.exposed_seconds
-        elif op.kind == "host_copy":
-            name, op_seconds = "host copies", op.exposed_seconds
+        elif op.kind in HOST_SHARES:
+            name, op_seconds = HOST_SHARES[op.kind], op.exposed_seconds
         else:
             name, op_seconds = "products" if op.kind == "gemm" else "other local work", op.seconds
         seconds[name] = seconds.get(name, 0.0) + op_seconds
