@@ -7,7 +7,7 @@ after      steps from the last pass to the end of a step: work of the stage, and
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quadrille.algorithms.schedule.expressions import evaluate
@@ -111,13 +111,19 @@ def stage_times(schedule: Schedule, rank: int, spans: Sequence[Span]) -> StageTi
     return times
 
 
-def slot_seconds(each: Sequence[StageTimes], stages: Stages, begins: Sequence[float]) -> SlotSeconds:
+def slot_seconds(
+    each: Sequence[StageTimes],
+    stages: Stages,
+    begins: Sequence[float],
+    noise: Sequence[Mapping[tuple[PassKind, int], Sequence[float]]] = (),
+) -> SlotSeconds:
     """The times of all slots of a pipeline.
 
     Parameters
     ----------
     each : times of a rank of each stage
     begins : time at which each stage begins its passes [s]
+    noise : time by which the passes of each stage are longer, for each microbatch, by kind and chunk [s]; or empty
     """
     places = [stages.place(part) for part in range(stages.count * stages.chunks)]
 
@@ -125,7 +131,12 @@ def slot_seconds(each: Sequence[StageTimes], stages: Stages, begins: Sequence[fl
         return [each[stage].pass_seconds(kind, chunk) for stage, chunk in places]
 
     weights = seconds("W") if stages.splits else ()
-    return SlotSeconds(seconds("F"), seconds("B"), 0.0, weights, _travels(each, stages), begins)
+    noise_of_parts = {
+        (kind, stages.part(stage, chunk)): longer
+        for stage, of_stage in enumerate(noise)
+        for (kind, chunk), longer in of_stage.items()
+    }
+    return SlotSeconds(seconds("F"), seconds("B"), 0.0, weights, _travels(each, stages), begins, noise_of_parts)
 
 
 def _travels(each: Sequence[StageTimes], stages: Stages) -> dict[tuple[PassKind, int], float]:
