@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 def passes_are_quicker(prepared: PreparedExperiment, limits: "Limits") -> bool:
     """Whether passes are supported, and those of one rank of each stage take longer to simulate than `auto` allows.
 
-    Static schedules that the exact simulation knows are left to it, because it skips microbatches that repeat.
+    Static schedules that the exact simulation knows are left to it, because it skips microbatches that repeat.  With
+    noise, it simulates all ranks and all microbatches.
     """
     experiment, schedule = prepared.experiment, prepared.simulated_schedule
     if not isinstance(experiment, TrainingExperiment) or experiment.stages.count == 1:
         return False
     choices = experiment.execution.choices
-    if not schedule.driven and choices.implementation != "nccl":
+    jitter = experiment.execution.jitter
+    has_noise = jitter is not None and jitter.draws
+    if not schedule.driven and choices.implementation != "nccl" and not has_noise:
         return False
     from quadrille.experiments.predict.pass_prediction import unsupported_passes
 
@@ -30,4 +33,5 @@ def passes_are_quicker(prepared: PreparedExperiment, limits: "Limits") -> bool:
     stages, single = experiment.stages, with_single_passes(schedule, experiment.stages)
     ranks = [schedule.grid.rank_at({"pipeline": stage}) for stage in range(stages.count)]
     phases = Counter(section.phase for rank in ranks for _, _, section in sections(single, rank) if not section.of_last)
-    return phases["passes"] * stages.microbatches * OP_WALL_SECONDS > limits.long_seconds
+    simulated = phases["passes"] * (schedule.grid.size // stages.count if has_noise else 1)
+    return simulated * stages.microbatches * OP_WALL_SECONDS > limits.long_seconds

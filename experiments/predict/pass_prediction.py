@@ -13,6 +13,7 @@ event.  Passes and messages of different stages do not slow each other, except a
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.schedule import all_ops
@@ -21,6 +22,7 @@ from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.single_passes import agrees_alone, with_single_passes
+from quadrille.experiments.predict.pass_noise import PassNoise, without_op_noise
 from quadrille.experiments.predict.pass_spans import RankSpans, StageSlots, stage_slots
 from quadrille.experiments.predict.pass_times import (
     StageTimes,
@@ -44,8 +46,9 @@ def unsupported_passes(experiment: object) -> str:
     """The reason, in words, why an experiment cannot be predicted pass by pass; empty if it can."""
     if not isinstance(experiment, TrainingExperiment) or experiment.stages.count == 1:
         return "is for training on a grid with pipeline=2 or more"
-    if experiment.execution.jitter is not None:
-        return f"knows no single op, and jitter {experiment.execution.jitter} draws noise for each"
+    jitter = experiment.execution.jitter
+    if jitter is not None and jitter.network:
+        return f"knows no single message, and jitter {jitter} draws noise for each"
     if experiment.problem.steps > 1:
         return f"predicts one step, and there are {experiment.problem.steps}"
     return ""
@@ -56,7 +59,7 @@ def check_passes(experiment: object) -> TrainingExperiment:
 
     Raises
     ------
-    InputError : a grid without a pipeline, no training, several steps, or jitter
+    InputError : a grid without a pipeline, no training, several steps, or noise of messages
     """
     reason = unsupported_passes(experiment)
     if reason:
@@ -97,6 +100,7 @@ def predict_passes(
         granularity="auto",
         rank_placement=prepared.placement,
         limits=limits,
+        jitter=without_op_noise(experiment.execution.jitter),
     )
     ranks = {rank for chain in chains for members in chain for rank in members}
     single = simulator.run(sorted(ranks | {*timeline_ranks}))
@@ -105,10 +109,22 @@ def predict_passes(
     def times_of(rank: int) -> StageTimes:
         return stage_times(schedule, rank, spans[single.breakdowns.stands_for(rank)], stages)
 
-    walks = [_walk([_slowest(map(times_of, members)) for members in chain], stages) for chain in chains]
+    each = [[_slowest(map(times_of, members)) for members in chain] for chain in chains]
+    noises = _noises(experiment)
+    if noises and len(each) == 1:
+        each *= grid.data
+    walks = [_walk(of_chain, stages, noise) for of_chain, noise in zip_longest(each, noises)]
     walk = max(walks, key=lambda each: each.seconds)
     shown = {grid.coordinate(rank, "pipeline"): times_of(rank) for rank in timeline_ranks}
     return _prediction(prepared, single, walk, shown)
+
+
+def _noises(experiment: TrainingExperiment) -> list[PassNoise]:
+    """The noise of the passes of each data shard; empty without noise."""
+    jitter, grid = experiment.execution.jitter, experiment.grid
+    if jitter is None or not jitter.compute:
+        return []
+    return [PassNoise(jitter, grid, shard, experiment.stages.microbatches) for shard in range(grid.data)]
 
 
 def _chains(prepared: PreparedExperiment, stages: Stages) -> list[list[list[int]]]:
@@ -169,9 +185,10 @@ class _Walk:
         return [slot for stage in self.slots for slot in stage.slots]
 
 
-def _walk(each: Sequence[StageTimes], stages: Stages) -> _Walk:
+def _walk(each: Sequence[StageTimes], stages: Stages, noise: PassNoise | None) -> _Walk:
     begins = [times.end_of("setup", "before") for times in each]
-    seconds = slot_seconds(each, stages, begins)
+    longer = [noise.of_passes(times, stage) for stage, times in enumerate(each)] if noise else []
+    seconds = slot_seconds(each, stages, begins, longer)
     slots_in_time, ends = slots_and_ends(stages, seconds)
     after = ends_after_passes(each, ends)
     slots = stage_slots(stages, slots_in_time, seconds)

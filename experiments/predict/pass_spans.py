@@ -123,26 +123,36 @@ class RankSpans:
         section = self.times.section(slot)
         start, begun = self.times.pass_start(section), slot.start
         early = self.times.early(section)
-        late = slot.start + sum(timed.span.seconds for timed in early)
+        early_seconds = sum(timed.span.seconds for timed in early)
+        seconds = self.times.pass_seconds(section)
+        stretch = (slot.end - slot.start) / seconds if seconds else 1.0
+
+        def at(time: float) -> float:
+            """Time in the step of a time after the message in the simulation of single passes."""
+            return slot.start + stretch * (early_seconds + time - start)
+
         for timed in self.times.by_section[section]:
             span = timed.span
             if isinstance(timed.op, Receive) and timed.between_stages:
                 self._add(timed, receive_start, receive_end)
             elif timed in early:
-                self._add(timed, begun, begun + span.seconds)
-                begun += span.seconds
+                self._add(timed, begun, begun + stretch * span.seconds, stretch=stretch)
+                begun += stretch * span.seconds
             else:
-                self._add(timed, span.start - start + late, span.end - start + late, span.arrival - start + late)
+                self._add(timed, at(span.start), at(span.end), at(span.arrival), stretch=stretch)
 
-    def _add(self, timed: TimedOp, start: float, end: float, arrival: float | None = None) -> None:
+    def _add(
+        self, timed: TimedOp, start: float, end: float, arrival: float | None = None, *, stretch: float = 1.0
+    ) -> None:
         index = self._counts[timed.op.name]
         self._counts[timed.op.name] += 1
         span = timed.span.at(start, start, start if arrival is None else max(start, arrival), end, index)
         self.spans.append(span)
         path = self.measured.of(timed.span)
         if path:
-            stretched = _stretched(path, end - start) if timed.between_stages else dict(path)
-            self.breakdowns[span.rank, span.op, index] = TimeBreakdown(path=stretched)
+            longer: dict[PathPart, float] = {part: stretch * seconds for part, seconds in path.items()}
+            parts = _stretched(path, end - start) if timed.between_stages else longer
+            self.breakdowns[span.rank, span.op, index] = TimeBreakdown(path=parts)
 
 
 def _stretched(path: Mapping[PathPart, float], seconds: float) -> dict[PathPart, float]:

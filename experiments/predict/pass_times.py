@@ -7,7 +7,7 @@ after      steps from the last pass to the end of a step: work of the stage, and
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from quadrille.algorithms.analysis.folded_walk import different_iterations
@@ -116,17 +116,29 @@ def stage_times(schedule: Schedule, rank: int, spans: Sequence[Span], stages: St
     return times
 
 
-def slot_seconds(each: Sequence[StageTimes], stages: Stages, begins: Sequence[float]) -> SlotSeconds:
+def slot_seconds(
+    each: Sequence[StageTimes],
+    stages: Stages,
+    begins: Sequence[float],
+    noise: Sequence[Mapping[tuple[PassKind, int], Sequence[float]]] = (),
+) -> SlotSeconds:
     """The times of all slots of a pipeline.
 
     Parameters
     ----------
     each : times of a rank of each stage
     begins : time at which each stage begins its passes [s]
+    noise : time by which the passes of each stage are longer, for each microbatch, by kind and chunk [s]; or empty
     """
-    has_smaller_last = any(times.smaller_last is not None for times in each)
-    last = _slot_seconds(each, stages, of_last=True) if has_smaller_last else None
-    return replace(_slot_seconds(each, stages, of_last=False), begins=begins, last=last)
+    noise_of_parts = {
+        (kind, stages.part(stage, chunk)): longer
+        for stage, of_stage in enumerate(noise)
+        for (kind, chunk), longer in of_stage.items()
+    }
+    usual = replace(_slot_seconds(each, stages, of_last=False), begins=begins, noise=noise_of_parts)
+    if all(times.smaller_last is None for times in each):
+        return usual
+    return replace(usual, last=replace(_slot_seconds(each, stages, of_last=True), noise=noise_of_parts))
 
 
 def _slot_seconds(each: Sequence[StageTimes], stages: Stages, *, of_last: bool) -> SlotSeconds:

@@ -44,6 +44,8 @@ class SlotSeconds:
     travels : time of the message that begins a pass of a kind on a chunk, by kind and position of the chunk, where it
         is not `travel`; from the end of the pass before, so negative for a message that is sent earlier
     begins : time at which each stage may begin its first slot; 0 for all if empty
+    noise : time by which the slots of a kind on a chunk are longer, for each microbatch, by kind and position of the
+        chunk; no noise where there is no entry
     last : times of the last microbatch, if it is smaller than the others; None if it is not
     """
 
@@ -53,12 +55,18 @@ class SlotSeconds:
     weights: Sequence[float] = ()
     travels: Mapping[tuple[PassKind, int], float] = field(default_factory=dict)
     begins: Sequence[float] = ()
+    noise: Mapping[tuple[PassKind, int], Sequence[float]] = field(default_factory=dict)
     last: "SlotSeconds | None" = None
 
     def of_microbatch(self, microbatch: int, stages: Stages) -> "SlotSeconds":
         """The times of the slots of a microbatch."""
         is_last = microbatch == stages.microbatches - 1
         return self.last if is_last and self.last is not None else self
+
+    def slot(self, kind: PassKind, part: int, microbatch: int) -> float:
+        """Time of the slot of a microbatch."""
+        seconds = self.of(kind)[part]
+        return seconds + self.noise[kind, part][microbatch] if self.noise else seconds
 
     def travel_to(self, kind: PassKind, part: int) -> float:
         """Time of the message that begins a pass of a kind on the chunk at a position."""
@@ -166,7 +174,7 @@ class _PipelineWalk:
         self._next[stage][kind] = self._input(stage, kind, begun[kind])
         if stages.driven:
             self._states[stage] = self._states[stage].after(kind)
-        end = now + times.of(kind)[part]
+        end = now + times.slot(kind, part, microbatch)
         self.slots.append(Slot(stage, kind, microbatch, stages.place(part)[1], now, end))
         next_part = part + {"F": 1, "B": -1, "W": 0}[kind]
         free = end

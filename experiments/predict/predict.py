@@ -283,9 +283,11 @@ def _bound_remark(record: Record, *, named: bool) -> list[str]:
     """
     simulation_entry = record.simulation
     if simulation_entry is not None and simulation_entry.granularity == "passes":
+        has_noise = record.options.jitter is not msgspec.UNSET and not record.options.jitter.startswith("gpus=")
+        noise_text = ", and the noise of its own ops" if has_noise else ""
         return [
             f"granularity of passes: {record.ranks} ranks are not simulated one by one; each pass of a stage takes the "
-            "time of an equal pass that was simulated"
+            f"time of an equal pass that was simulated{noise_text}"
         ]
     if (
         simulation_entry is None

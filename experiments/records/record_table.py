@@ -69,7 +69,6 @@ def _shares(record: Record) -> list[tuple[str, float]]:
 
     Copies from and to the host and updates on the host count as far as they are exposed, too.
 
-
     >>> from types import SimpleNamespace
     >>> ops = (
     ...     OpRecord(name="gather B", kind="all_gather", axis="z", seconds=3.0, exposed_seconds=3.0),

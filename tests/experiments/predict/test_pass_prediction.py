@@ -111,6 +111,49 @@ def test_ops_run_as_often_and_as_long_as_in_the_simulation_of_every_op(schedule)
             assert op.seconds == pytest.approx(of_exact.seconds, rel=1e-6), op.name
 
 
+@pytest.mark.parametrize(
+    ("grid", "schedule", "flags"), [("pipeline=2,x=2", "1f1b", {}), ("pipeline=3", "zb-v", {"stages": "3,2,3"})]
+)
+def test_the_noise_of_passes_is_that_of_their_ops(grid, schedule, flags):
+    usual, _ = predicted(training(grid, schedule, **flags), "passes")
+    noisy = training(grid, schedule, jitter="compute=0.2,seed=1", **flags)
+    exact, _ = predicted(noisy, "exact")
+    record, timeline = predicted(noisy, "passes")
+    assert exact.seconds > 1.01 * usual.seconds and record.seconds > 1.01 * usual.seconds
+    assert record.seconds == pytest.approx(exact.seconds, rel=0.015)
+    assert timeline.makespan == pytest.approx(record.seconds)
+    assert sum(segment.seconds for segment in record.critical_path) == pytest.approx(record.seconds)
+
+
+def test_noise_depends_on_the_seed_and_is_none_with_a_sigma_of_zero():
+    seconds = {
+        jitter: predicted(training("pipeline=2,data=2", "1f1b", jitter=jitter), "passes")[0].seconds
+        for jitter in ("", "compute=0", "compute=0.1", "compute=0.1,seed=1", "gpus=0.1")
+    }
+    assert seconds["compute=0"] == seconds[""] < seconds["compute=0.1"] != seconds["compute=0.1,seed=1"]
+    assert (
+        predicted(training("pipeline=2,data=2", "1f1b", jitter="compute=0.1"), "passes")[0].seconds
+        == seconds["compute=0.1"]
+    )
+    exact, _ = predicted(training("pipeline=2,data=2", "1f1b", jitter="gpus=0.1"), "exact")
+    assert seconds["gpus=0.1"] == pytest.approx(exact.seconds, rel=1e-6) and seconds["gpus=0.1"] > seconds[""]
+
+
+def test_more_data_shards_wait_for_a_slower_one():
+    few, many = (
+        predicted(training(f"pipeline=2,data={data}", "1f1b", jitter="compute=0.2"), "passes")[0].seconds
+        / predicted(training(f"pipeline=2,data={data}", "1f1b"), "passes")[0].seconds
+        for data in (1, 8)
+    )
+    assert many > few
+
+
+def test_a_long_step_with_noise_is_walked_through_by_its_passes():
+    experiment = training("pipeline=2,x=2", "1f1b", jitter="compute=0.1")
+    short, long = (predicted(experiment, "auto", limits=Limits(long_seconds=seconds))[0] for seconds in (1e9, 1e-9))
+    assert short.simulation.granularity == "exact" and long.simulation.granularity == "passes"
+
+
 def test_a_slow_gpu_in_one_data_shard_is_found():
     experiment = training("pipeline=4,x=2,data=2", "message-driven")
     usual, _ = predicted(experiment, "passes")
@@ -170,8 +213,8 @@ def test_ranks_of_a_trace_are_those_that_were_asked_for(capsys, tmp_path):
         ),
         (["--gpt", GPT, "--batch", "2", "--grid", "pipeline=2", "--steps", "3"], "predicts one step, and there are 3"),
         (
-            ["--gpt", GPT, "--batch", "2", "--grid", "pipeline=2", "--jitter", "compute=0.1"],
-            "knows no single op, and jitter compute=0.1",
+            ["--gpt", GPT, "--batch", "2", "--grid", "pipeline=2", "--jitter", "network=0.1"],
+            "knows no single message, and jitter network=0.1",
         ),
     ],
 )
