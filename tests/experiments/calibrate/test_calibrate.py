@@ -18,6 +18,7 @@ from quadrille.cli.parsing.matmul import parse_matmul
 from quadrille.experiments.calibrate.calibration_benchmarks import (
     DTYPES,
     LAYOUTS,
+    PASS_OPERATIONS,
     CalibrationMeasurements,
     LocalMeasurements,
 )
@@ -34,6 +35,7 @@ from quadrille.runtime.measuring.library_collectives import KINDS, GroupShape
 from quadrille.runtime.measuring.link_speed import LinkSpeed
 from quadrille.runtime.measuring.measured_points import CollectivePoint, GemmPoint, TransferPoint
 from quadrille.runtime.measuring.overlap_interference import OverlapCost
+from quadrille.runtime.measuring.pass_benchmarks import sizes_of
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.compute_model import LEAST_ROWS, LEAST_ROWS_IN_PAGES, in_whole_pages
 from quadrille.simulator.machine.network import network_of
@@ -154,6 +156,18 @@ def test_every_dtype_layout_and_setting_has_all_its_products(two):
     rows = [(dtype, row) for dtype in DTYPES for row in machine.device.gemm if row.dtype == dtype]
     in_pages = [row for dtype, row in rows if in_whole_pages(row.n, dtype)]
     assert len(in_pages) == len(expected) * LEAST_ROWS_IN_PAGES
+
+
+@mpi
+def test_every_pass_is_measured_in_every_size_alone_and_together(two):
+    machine = load_machine(two)
+    found = [(row.operation, row.dtype, (row.matrices, row.rows, row.columns)) for row in machine.device.passes]
+    expected = [
+        (operation, dtype, sizes) for dtype in DTYPES for operation in PASS_OPERATIONS for sizes in sizes_of(operation)
+    ]
+    assert sorted(found) == sorted(expected * len(busy(machine, 2)))
+    assert {row.busy_ranks for row in machine.device.passes} == busy(machine, 2)
+    assert 0 < machine.device.following_overhead_seconds < 1
 
 
 @mpi
