@@ -16,6 +16,7 @@ peak and bytes / memory bandwidth, or the time of `rooflines.py`, and is marked 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,7 +30,9 @@ from quadrille.simulator.machine.pass_costs import PassCosts
 from quadrille.simulator.machine.rooflines import attention_seconds, best_product_seconds, pass_seconds
 from quadrille.simulator.machine.seconds_by_size import SecondsBySize
 from quadrille.topologies.machines.machine import Machine
-from quadrille.topologies.nodes.kernel_tables import KernelTable, attention_bound, kernel_table, product_bound
+
+if TYPE_CHECKING:
+    from quadrille.topologies.nodes.kernel_tables import KernelTable
 
 LEAST_ROWS = 6
 """Smallest number of measured rows for a fit."""
@@ -133,6 +136,15 @@ def touched(operation: str, size: int) -> int:
     return TOUCHES[operation] * size
 
 
+def _kernel_table(name: str) -> "KernelTable | None":
+    """The table of measured kernels with this name; None for no name."""
+    if not name:
+        return None
+    from quadrille.topologies.nodes.kernel_tables import kernel_table  # most machines name no table
+
+    return kernel_table(name)
+
+
 class ComputeModel:
     """Seconds of the local work of one rank.
 
@@ -157,8 +169,7 @@ class ComputeModel:
         self._passes: PassCosts | None = None
         self.gemm = lru_cache(4096)(self._slowed_gemm)
         self.memory = lru_cache(4096)(self._slowed_memory)
-        tabled = machine.device.kernel_table and dtype in TABLE_DTYPES
-        self._table = kernel_table(machine.device.kernel_table) if tabled else None
+        self._table = _kernel_table(machine.device.kernel_table) if dtype in TABLE_DTYPES else None
         self._measured = frozenset(row.operation for row in machine.device.memory)
 
     def _slowed_gemm(self, m: int, k: int, n: int, layout: GemmLayout) -> Estimate:
@@ -203,22 +214,20 @@ class ComputeModel:
                 return fit_gemm(rows, self._dtype), True
         return None
 
-    def _from_table(self, m: int, k: int, n: int, kernels: KernelTable) -> Estimate:
+    def _from_table(self, m: int, k: int, n: int, kernels: "KernelTable") -> Estimate:
         """Seconds of a product from a table of measured kernels."""
-        rate = self._device.memory_bytes_per_second
-        ratio, beyond = kernels.products[TABLE_PRECISION].ratio(m, n, k)
-        bound = product_bound(m, k, n, TABLE_PRECISION, self._peak, rate)
-        return Estimate(ratio * bound + self._device.overhead_seconds, beyond)
+        rates = self._peak, self._device.memory_bytes_per_second
+        seconds, beyond = kernels.product_seconds((m, k, n), TABLE_PRECISION, *rates)
+        return Estimate(seconds + self._device.overhead_seconds, beyond)
 
-    def _fused_attention(self, work: Work, products: AttentionProducts, kernels: KernelTable) -> Estimate:
+    def _fused_attention(self, work: Work, products: AttentionProducts, kernels: "KernelTable") -> Estimate:
         """Seconds of fused attention from a table of measured kernels."""
         touched = work.touched / (BACKWARD_BYTES if products.backward else 1.0)
-        rate = self._device.memory_bytes_per_second
-        ratio, beyond = kernels.attention.ratio(products.sequence, products.count, products.head)
         pairs = seen_pairs(products.sequence, products.window)
-        bound = attention_bound(pairs, products.count, products.head, touched, self._peak, rate)
+        sizes, rate = (products.sequence, products.count, products.head), self._device.memory_bytes_per_second
+        seconds, beyond = kernels.attention_seconds(sizes, pairs, touched, self._peak, rate)
         factor = BACKWARD_SECONDS if products.backward else 1.0
-        return Estimate(factor * ratio * bound + self._device.overhead_seconds, beyond)
+        return Estimate(factor * seconds + self._device.overhead_seconds, beyond)
 
     def _from_data_sheet(self, m: int, k: int, n: int) -> float:
         achieved, rate = self._device.achieved, self._device.memory_bytes_per_second

@@ -19,7 +19,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.experiments.output.tables import print_tables, table
 from quadrille.runtime.host.console import run_as_program
 from quadrille.simulator.machine.compute_model import BACKWARD_SECONDS
-from quadrille.topologies.nodes.kernel_tables import KernelTable, attention_bound, kernel_table, product_bound
+from quadrille.topologies.nodes.kernel_tables import KernelTable, kernel_table
 from quadrille.topologies.nodes.peak_shares import A100_PRODUCTS
 
 TABLES = {"B200 SXM": "b200-sxm", "A100 PCIe": "a100-sxm"}
@@ -79,7 +79,7 @@ def simumax_samples(path: Path) -> Iterator[Sample]:
 def product_seconds(kernels: KernelTable, m: int, k: int, n: int) -> float:
     """Seconds of a 16-bit product of m x k by k x n."""
     peak, rate = kernels.peak_flops_per_second["bfloat16"], kernels.memory_bytes_per_second
-    return kernels.products["bfloat16"].ratio(m, n, k)[0] * product_bound(m, k, n, "bfloat16", peak, rate)
+    return kernels.product_seconds((m, k, n), "bfloat16", peak, rate)[0]
 
 
 def attention_ratio(kernels: KernelTable, sizes: dict[str, int], rate: float, *, backward: bool) -> float:
@@ -95,8 +95,8 @@ def attention_ratio(kernels: KernelTable, sizes: dict[str, int], rate: float, *,
     full = 2.0 * count * sequence**2 * head * (5 if backward else 2)
     touched = 4.0 * sizes["batch"] * sequence * head * (sizes["head_num"] + sizes["kv_head_num"])
     peak, bandwidth = kernels.peak_flops_per_second["bfloat16"], kernels.memory_bytes_per_second
-    bound = attention_bound(sequence**2, count, head, touched, peak, bandwidth)
-    seconds = kernels.attention.ratio(sequence, count, head)[0] * bound * (BACKWARD_SECONDS if backward else 1.0)
+    forward, _ = kernels.attention_seconds((sequence, count, head), sequence**2, touched, peak, bandwidth)
+    seconds = forward * (BACKWARD_SECONDS if backward else 1.0)
     return full / rate / seconds
 
 

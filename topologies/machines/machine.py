@@ -33,7 +33,6 @@ from quadrille.algorithms.formats.measured_rows import (
 from quadrille.algorithms.formats.renamed_keys import Renames
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.units import LARGEST_RATE
-from quadrille.topologies.nodes.kernel_tables import kernel_table_names
 
 SCHEMA = "quadrille/machine/2"
 RENAMED = Renames(
@@ -133,7 +132,11 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     kernel_table: str = ""
 
     def __post_init__(self) -> None:
-        if self.kernel_table and self.kernel_table not in kernel_table_names():
+        if not self.kernel_table:
+            return
+        from quadrille.topologies.nodes.kernel_tables import kernel_table_names  # most machines name no table
+
+        if self.kernel_table not in kernel_table_names():
             raise ValueError(f"kernel_table {self.kernel_table!r}: accepted are {', '.join(kernel_table_names())}")
 
     @property

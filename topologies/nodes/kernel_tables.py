@@ -112,6 +112,36 @@ class KernelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     products: dict[str, RatioTable]
     attention: RatioTable
 
+    def product_seconds(
+        self, sizes: tuple[int, int, int], precision: str, peak: float, rate: float
+    ) -> tuple[float, bool]:
+        """Seconds of a product, and whether they are extrapolated.
+
+        Parameters
+        ----------
+        sizes : m, k and n
+        precision : precision of the operands
+        peak, rate : peak of the precision [flop/s] and memory bandwidth [B/s]
+        """
+        m, k, n = sizes
+        ratio, beyond = self.products[precision].ratio(m, n, k)
+        return ratio * product_bound(m, k, n, precision, peak, rate), beyond
+
+    def attention_seconds(
+        self, sizes: tuple[int, int, int], pairs: int, touched: float, peak: float, rate: float
+    ) -> tuple[float, bool]:
+        """Seconds of the forward pass of causal attention, and whether they are extrapolated.
+
+        Parameters
+        ----------
+        sizes : tokens of a sequence, sequences times query heads, and columns of a head
+        pairs : twice the pairs of a token and a token that it sees, in a sequence (`seen_pairs`)
+        touched : bytes of queries, keys, values and output [B]
+        peak, rate : peak of products [flop/s] and memory bandwidth [B/s]
+        """
+        ratio, beyond = self.attention.ratio(*sizes)
+        return ratio * attention_bound(pairs, *sizes[1:], touched, peak, rate), beyond
+
 
 def product_bound(m: float, k: float, n: float, precision: str, peak: float, rate: float) -> float:
     """The data sheet's bound of a product of m x k by k x n [s].

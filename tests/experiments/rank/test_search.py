@@ -296,7 +296,7 @@ def test_every_option_of_a_training_step_is_searched_or_named_as_not_searched():
     }
     parts = {"prune": "sparsity", "sparse-states": "sparsity", "interleave": "pipeline-schedule"}
     workload = {"matmul", "algorithm", "panel", "transposed", "passes", "mlp", "gpt", "sequence", "batch", "steps"}
-    others = workload | {"learning-rate", "clip", "shards", "jitter"}
+    others = workload | {"approximate", "learning-rate", "clip", "shards", "jitter"}
     options = {name.replace("_", "-") for name in TrainingFlags.__dataclass_fields__} - others
     assert {parts.get(name, name) for name in options} == named - {"pipeline"}
     assert {*ONE_VALUE} <= {name.replace("_", "-") for name in RankFlags.__dataclass_fields__}
@@ -354,10 +354,6 @@ def test_where_only_the_search_fits_the_page_says_so(capsys):
         ({"offload": "optimiser"}, "offload 'optimiser': accepted are optimizer[:BUCKET]"),
         ({"offload": "optimizer:0"}, "offload 'optimizer:0': a bucket of 1 parameter or more is accepted"),
         ({"offload": "optimizer:99999999999"}, "offload optimizer:99999999999: the model has"),
-        (
-            {"offload": "optimizer", "sparsity": "0.5", "sparse_states": True},
-            "--sparse-states with --offload: buckets cut dense states",
-        ),
         ({"gathered": "ahead"}, "gathered 'ahead': accepted are"),
     ],
 )
