@@ -350,7 +350,7 @@ def kernel_shape(op: Kernel, schedule: Schedule, coordinates: Coordinates, touch
         head,
         group,
         columns // ((group + 2) * head),
-        "rotary_base" in numbers,
-        "dropout" in numbers,
-        touched,
+        rotary="rotary_base" in numbers,
+        drops="dropout" in numbers,
+        streamed_bytes=touched,
     )

@@ -18,7 +18,7 @@ OLMo 2 Furious", arXiv 2501.00656; Jiang et al., "Mistral 7B", arXiv 2310.06825 
 Technical Report", arXiv 2412.08905.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from typing import Literal, get_args
 
@@ -263,6 +263,10 @@ MOST = {"layers": 10_000, "steps": 10_000} | dict.fromkeys(
 """Largest accepted sizes of a model and its training steps; the work of a prediction grows with layers and steps."""
 PLAIN = Architecture()
 LLAMA = Architecture(gated=True, norm="rms", biases=False, positions="rotary", shared_table=False)
+QWEN2 = replace(LLAMA, qkv_biases=True)
+QWEN3 = replace(LLAMA, qk_norm="head")
+GEMMA = replace(LLAMA, shared_table=True, gate="gelu", norm_place="both", scaled_embedding=True)
+OLMO = replace(LLAMA, norm_place="after", qk_norm="row")
 ARCHITECTURES = {"gpt": PLAIN, "llama": LLAMA}
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from quadrille.algorithms.training.architecture import LLAMA, PLAIN, Architecture
+from quadrille.algorithms.training.architecture import GEMMA, LLAMA, OLMO, PLAIN, QWEN2, QWEN3, Architecture
 from quadrille.algorithms.training.config_reader import USUAL_KEYS, Keys, Reader
 from quadrille.algorithms.training.model_shapes import Experts
 
@@ -70,9 +70,10 @@ def _window(reader: Reader, layers: int, period: int, default: int = 0) -> Trait
 
 def _period(reader: Reader, types: object, layers: int) -> int:
     """The period of the layers that see all tokens in a list of the types of layers; 0 if none of them does."""
-    if not isinstance(types, list) or len(types) != layers:
-        length = len(types) if isinstance(types, list) else "no list"
-        raise reader.error(f"layer_types has {length} entries: {layers}, one for each layer, are needed")
+    if not isinstance(types, list):
+        raise reader.error(f"layer_types = {types!r:.60}: a list with an entry for each layer is needed")
+    if len(types) != layers:
+        raise reader.error(f"layer_types has {len(types)} entries: {layers}, one for each layer, are needed")
     if unknown := [kind for kind in types if kind not in (FULL, SLIDING)]:
         raise reader.error(f"layer_types has {unknown[0]!r:.60}: accepted are {FULL} and {SLIDING}")
     if FULL not in types:
@@ -80,7 +81,8 @@ def _period(reader: Reader, types: object, layers: int) -> int:
     period = types.index(FULL) + 1
     if types != [SLIDING if (layer + 1) % period else FULL for layer in range(layers)]:
         raise reader.error(
-            f"layer_types is no repeated pattern of {SLIDING} layers and one {FULL} layer: needed is one"
+            f"layer_types does not repeat its first {period} entries: a repeated pattern of {SLIDING} entries and one "
+            f"{FULL} entry is accepted"
         )
     return period
 
@@ -211,8 +213,6 @@ def _experts(reader: Reader, keys: tuple[str, str], inner: int) -> Experts:
     return Experts(count, chosen, inner)
 
 
-_GEMMA = replace(LLAMA, shared_table=True, gate="gelu", norm_place="both", scaled_embedding=True)
-_OLMO = replace(LLAMA, norm_place="after", qk_norm="row")
 _NEOX = Architecture(positions="rotary", shared_table=False)
 FAMILIES: dict[str, Family] = {
     "gpt2": Family(
@@ -246,16 +246,16 @@ FAMILIES: dict[str, Family] = {
         approximations=_bloom_differences,
         embedding_norm=True,
     ),
-    "qwen2": Family(replace(LLAMA, qkv_biases=True), traits=_qwen_window, approximations=_llama_differences),
+    "qwen2": Family(QWEN2, traits=_qwen_window, approximations=_llama_differences),
     "qwen3": Family(
-        replace(LLAMA, qk_norm="head"),
+        QWEN3,
         traits=lambda reader, layers: {**_qwen_window(reader, layers), **_llama_biases(reader)},
         approximations=_llama_differences,
         head_columns=128,
     ),
-    "gemma2": Family(_GEMMA, traits=_gemma2, approximations=_gemma_differences, head_columns=256),
+    "gemma2": Family(GEMMA, traits=_gemma2, approximations=_gemma_differences, head_columns=256),
     "gemma3_text": Family(
-        replace(_GEMMA, qk_norm="head", rotary_base=1e6),
+        replace(GEMMA, qk_norm="head", rotary_base=1e6),
         traits=_gemma3,
         approximations=_gemma_differences,
         head_columns=256,
@@ -266,9 +266,9 @@ FAMILIES: dict[str, Family] = {
         approximations=_phi_differences,
     ),
     "phi3": Family(LLAMA, traits=_phi3, approximations=_llama_differences),
-    "olmo2": Family(_OLMO, traits=_llama_biases, approximations=_llama_differences),
+    "olmo2": Family(OLMO, traits=_llama_biases, approximations=_llama_differences),
     "olmo3": Family(
-        _OLMO,
+        OLMO,
         traits=lambda reader, layers: {**_window(reader, layers, 4, 4096), **_llama_biases(reader)},
         approximations=_llama_differences,
     ),
@@ -279,13 +279,13 @@ FAMILIES: dict[str, Family] = {
         experts=_mixtral_experts,
     ),
     "qwen2_moe": Family(
-        replace(LLAMA, qkv_biases=True),
+        QWEN2,
         traits=_qwen_window,
         approximations=_llama_differences,
         experts=_qwen_experts,
     ),
     "qwen3_moe": Family(
-        replace(LLAMA, qk_norm="head"),
+        QWEN3,
         traits=lambda reader, layers: {**_qwen_window(reader, layers), **_llama_biases(reader)},
         approximations=_llama_differences,
         head_columns=128,

@@ -79,19 +79,23 @@ class Reader:
         return default if value is None else self.whole(key, value)
 
     def number(self, keys: tuple[str, ...], default: float, above: float = 0.0) -> float:
-        """The number above a limit under the first present key, at the top level or among the rotary parameters.
-
-        Source: LlamaConfig: `rope_theta`, from version 5 on inside `rope_parameters`.
-        """
-        nested = self.config.get("rope_parameters")
-        everywhere = {**(nested if isinstance(nested, dict) else {}), **self.config}
-        entry = next(((key, everywhere[key]) for key in keys if everywhere.get(key) is not None), None)
+        """The number above a limit under the first present key, at the top level or among the rotary parameters."""
+        entry = self._entry(keys)
         if entry is None:
             return default
         key, value = entry
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= above:
             raise self.error(f"{key} = {value!r:.60}: a number above {above:g} is needed")
         return float(value)
+
+    def _entry(self, keys: tuple[str, ...]) -> tuple[str, object] | None:
+        """The first present key and its value, at the top level or among the rotary parameters.
+
+        Source: LlamaConfig: `rope_theta`, from version 5 on inside `rope_parameters`.
+        """
+        nested = self.config.get("rope_parameters")
+        everywhere = {**(nested if isinstance(nested, dict) else {}), **self.config}
+        return next(((key, everywhere[key]) for key in keys if everywhere.get(key) is not None), None)
 
     def flag(self, key: str, default: bool) -> bool:
         """The truth value under a key."""
@@ -112,8 +116,7 @@ class Reader:
 
     def share(self, keys: tuple[str, ...], default: float) -> float:
         """The number above 0 and up to 1 under the first present key."""
-        value = self.number(keys, default)
-        if value > 1:
-            key = next(key for key in keys if self.config.get(key) is not None)
-            raise self.error(f"{key} = {value:g}: a number above 0 and up to 1 is needed")
+        value, entry = self.number(keys, default), self._entry(keys)
+        if entry is not None and value > 1:
+            raise self.error(f"{entry[0]} = {value:g}: a number above 0 and up to 1 is needed")
         return value

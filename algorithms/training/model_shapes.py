@@ -20,7 +20,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.training.architecture import LLAMA, PLAIN, Architecture, check_sizes
+from quadrille.algorithms.training.architecture import (
+    GEMMA,
+    LLAMA,
+    OLMO,
+    PLAIN,
+    QWEN2,
+    QWEN3,
+    Architecture,
+    check_sizes,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,12 +233,12 @@ def _gemma3(name: str, sizes: str, words: int = 262208, **traits: Any) -> ModelS
 
 GPT3_WORDS, LLAMA3_WORDS = 50257, 128256
 LLAMA3_ROTARY_BASE = 500_000.0
-QWEN2 = replace(LLAMA, qkv_biases=True, rotary_base=1e6)
-QWEN3 = replace(LLAMA, qk_norm="head", head_columns=128, rotary_base=1e6)
-GEMMA = replace(LLAMA, shared_table=True, gate="gelu", norm_place="both", scaled_embedding=True, head_columns=256)
-GEMMA2 = replace(GEMMA, window=4096, global_every=2, score_cap=50.0, logit_cap=30.0, score_columns=256.0)
+QWEN25 = replace(QWEN2, rotary_base=1e6)
+NAMED_QWEN3 = replace(QWEN3, head_columns=128, rotary_base=1e6)
+NAMED_GEMMA = replace(GEMMA, head_columns=256)
+GEMMA2 = replace(NAMED_GEMMA, window=4096, global_every=2, score_cap=50.0, logit_cap=30.0, score_columns=256.0)
 GEMMA3 = replace(
-    GEMMA,
+    NAMED_GEMMA,
     qk_norm="head",
     window=1024,
     global_every=6,
@@ -237,7 +246,7 @@ GEMMA3 = replace(
     rotary_base=1e6,
     local_rotary_base=1e4,
 )
-OLMO2 = replace(LLAMA, norm_place="after", qk_norm="row", rotary_base=500_000.0)
+OLMO2 = replace(OLMO, rotary_base=500_000.0)
 LLAMA32 = replace(LLAMA, shared_table=True, rotary_base=LLAMA3_ROTARY_BASE)
 PHI3_WINDOW = 2047
 SHAPES: dict[str, ModelShape] = {
@@ -275,17 +284,17 @@ SHAPES: dict[str, ModelShape] = {
         _dense("llama3.2-1b", "16 2048 32 8 8192", 8192, LLAMA3_WORDS, LLAMA32),
         _dense("llama3.2-3b", "28 3072 24 8 8192", 8192, LLAMA3_WORDS, LLAMA32),
         _dense("mistral-7b", "32 4096 32 8 14336", 8192, 32000, LLAMA, window=4096),
-        _dense("qwen2.5-0.5b", "24 896 14 2 4864", 4096, 151936, QWEN2, shared_table=True),
-        _dense("qwen2.5-1.5b", "28 1536 12 2 8960", 4096, 151936, QWEN2, shared_table=True),
-        _dense("qwen2.5-3b", "36 2048 16 2 11008", 4096, 151936, QWEN2, shared_table=True),
-        _dense("qwen2.5-7b", "28 3584 28 4 18944", 4096, 152064, QWEN2),
-        _dense("qwen2.5-14b", "48 5120 40 8 13824", 4096, 152064, QWEN2),
-        _dense("qwen2.5-32b", "64 5120 40 8 27648", 4096, 152064, QWEN2),
-        _dense("qwen2.5-72b", "80 8192 64 8 29568", 4096, 152064, QWEN2),
-        _dense("qwen3-4b", "36 2560 32 8 9728", 4096, 151936, QWEN3, shared_table=True),
-        _dense("qwen3-8b", "36 4096 32 8 12288", 4096, 151936, QWEN3),
-        _dense("qwen3-14b", "40 5120 40 8 17408", 4096, 151936, QWEN3),
-        _dense("qwen3-32b", "64 5120 64 8 25600", 4096, 151936, QWEN3),
+        _dense("qwen2.5-0.5b", "24 896 14 2 4864", 4096, 151936, QWEN25, shared_table=True),
+        _dense("qwen2.5-1.5b", "28 1536 12 2 8960", 4096, 151936, QWEN25, shared_table=True),
+        _dense("qwen2.5-3b", "36 2048 16 2 11008", 4096, 151936, QWEN25, shared_table=True),
+        _dense("qwen2.5-7b", "28 3584 28 4 18944", 4096, 152064, QWEN25),
+        _dense("qwen2.5-14b", "48 5120 40 8 13824", 4096, 152064, QWEN25),
+        _dense("qwen2.5-32b", "64 5120 40 8 27648", 4096, 152064, QWEN25),
+        _dense("qwen2.5-72b", "80 8192 64 8 29568", 4096, 152064, QWEN25),
+        _dense("qwen3-4b", "36 2560 32 8 9728", 4096, 151936, NAMED_QWEN3, shared_table=True),
+        _dense("qwen3-8b", "36 4096 32 8 12288", 4096, 151936, NAMED_QWEN3),
+        _dense("qwen3-14b", "40 5120 40 8 17408", 4096, 151936, NAMED_QWEN3),
+        _dense("qwen3-32b", "64 5120 64 8 25600", 4096, 151936, NAMED_QWEN3),
         _dense("gemma-2-2b", "26 2304 8 4 9216", 8192, 256000, GEMMA2),
         _dense("gemma-2-9b", "42 3584 16 8 14336", 8192, 256000, GEMMA2),
         _dense("gemma-2-27b", "46 4608 32 16 36864", 8192, 256000, GEMMA2, head_columns=128, score_columns=144.0),

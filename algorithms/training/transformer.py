@@ -330,16 +330,16 @@ def _by_layer(shape: LayerShape, kernels: Program) -> Program:
     If the architecture has layers of both kinds, the index of the layer chooses between both kernels.
     """
     architecture = shape.architecture
-    ways = [_of_kind(shape, kernels, windowed=windowed) for windowed in (True, False)]
-    if ways[0] == ways[1] or not architecture.window:
-        return ways[1]
+    windowed, unlimited = (_of_kind(shape, kernels, windowed=windowed) for windowed in (True, False))
+    if windowed == unlimited or not architecture.window:
+        return unlimited
     if not architecture.global_every:
-        return ways[0]
+        return windowed
     remainder = Min(1, Modulo(Affine(LAYER, 1, 1), architecture.global_every))
-    windowed = tuple(replace(op, name=f"{op.name} in window") for op in ways[0] if isinstance(op, Kernel))
+    renamed = tuple(replace(op, name=f"{op.name} in window") for op in windowed if isinstance(op, Kernel))
     return (
-        Choice("once", remainder, windowed),
-        Choice("once", Sum(1, Scaled(-1, remainder)), ways[1]),
+        Choice("once", remainder, renamed),
+        Choice("once", Sum(1, Scaled(-1, remainder)), unlimited),
     )
 
 

@@ -268,8 +268,9 @@ class _Counts:
             self._most |= of_stage
 
     def factor(self, name: str) -> float:
-        """Instances of an op in a step for each in the simulation of single passes; of a smaller last microbatch, the
-        ratio of their times.
+        """Instances of an op in a step for each instance in the simulation of single passes.
+
+        With a smaller last microbatch, instances count by their times.
         """
         return self._step[name] / self._single[name] if self._single.get(name) else 1.0
 

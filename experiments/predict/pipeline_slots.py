@@ -65,8 +65,8 @@ class SlotSeconds:
 
     def slot(self, kind: PassKind, part: int, microbatch: int) -> float:
         """Time of the slot of a microbatch."""
-        seconds = self.of(kind)[part]
-        return seconds + self.noise[kind, part][microbatch] if self.noise else seconds
+        longer = self.noise.get((kind, part))
+        return self.of(kind)[part] + (longer[microbatch] if longer else 0.0)
 
     def travel_to(self, kind: PassKind, part: int) -> float:
         """Time of the message that begins a pass of a kind on the chunk at a position."""

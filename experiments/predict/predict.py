@@ -5,8 +5,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from quadrille.algorithms.formats.record import AskedGranularity, Record
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.schedule.grid import AXES
@@ -94,7 +92,9 @@ def predict(
             announce=True,
         )
     named = not experiment.execution.choices.by_machine
-    remark_all([*_bound_remark(record, named=named), *experiment.remarks(prepared.schedule)])
+    jitter = prepared.experiment.execution.jitter
+    has_noise = jitter is not None and jitter.draws
+    remark_all([*_bound_remark(record, named=named, has_noise=has_noise), *experiment.remarks(prepared.schedule)])
     remark_all(_remarks(prepared, record.peak_bytes_per_rank_max))
     if len(set(prepared.nodes)) > 1 and prepared.experiment.execution.choices.implementation == "own":
         from quadrille.experiments.predict.idle_cards import idle_cards_remarks
@@ -274,16 +274,16 @@ def _announce(simulation: "Simulator", experiment: "Experiment") -> None:
     )
 
 
-def _bound_remark(record: Record, *, named: bool) -> list[str]:
+def _bound_remark(record: Record, *, named: bool, has_noise: bool) -> list[str]:
     """A remark that the prediction is not exact, with the reason and the bounds; empty if it is exact.
 
     Parameters
     ----------
     named : whether the user named the collectives; of the machine's own, equal bounds are not worth a remark
+    has_noise : whether op instances draw noise
     """
     simulation_entry = record.simulation
     if simulation_entry is not None and simulation_entry.granularity == "passes":
-        has_noise = record.options.jitter is not msgspec.UNSET and not record.options.jitter.startswith("gpus=")
         noise_text = ", and the noise of its own ops" if has_noise else ""
         return [
             f"granularity of passes: {record.ranks} ranks are not simulated one by one; each pass of a stage takes the "
@@ -294,7 +294,7 @@ def _bound_remark(record: Record, *, named: bool) -> list[str]:
         or simulation_entry.bound_low_seconds is None
         or simulation_entry.bound_high_seconds is None
     ):
-        return _rings_remark(record)
+        return _rings_remark(record, has_noise=has_noise)
     low, high = format_seconds(simulation_entry.bound_low_seconds), format_seconds(simulation_entry.bound_high_seconds)
     if record.options.collectives.startswith("nccl"):
         if low == high and not named:
@@ -311,11 +311,11 @@ def _bound_remark(record: Record, *, named: bool) -> list[str]:
     ]
 
 
-def _rings_remark(record: Record) -> list[str]:
+def _rings_remark(record: Record, *, has_noise: bool) -> list[str]:
     """What stands for NCCL's collectives in a prediction with noise or of a message-driven pipeline."""
     if not record.options.collectives.startswith("nccl"):
         return []
-    if record.options.jitter is not msgspec.UNSET and not record.options.jitter.startswith("gpus="):
+    if has_noise:
         return [
             "collectives: rings of single ranks stand for NCCL's, whose model knows no single op, and --jitter draws "
             "noise for each"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from quadrille.algorithms.errors import Deadlock
 from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.experiments.predict.prepared_experiment import PreparedExperiment
 from quadrille.simulator.gc_paused import gc_paused
@@ -22,6 +23,10 @@ def predict_prepared(
     announce: Callable[[Simulator], None] | None = None,
 ) -> "Prediction":
     """The prediction of a prepared experiment; pass by pass if that was asked for, or is the only quick way.
+
+    The bounds of collective granularity need the start of each message before any later op of the rank is known.  With
+    interleaved chunks in rounds that are longer than the number of stages, no message may be left whose start is known.
+    `auto` then goes on pass by pass, or op by op if passes are not supported.
 
     Parameters
     ----------
@@ -50,7 +55,28 @@ def predict_prepared(
         )
         if announce is not None:
             announce(simulation)
-    return simulation.run(timeline_ranks)
+    try:
+        return simulation.run(timeline_ranks)
+    except Deadlock:
+        if granularity != "auto" or simulation.granularity != "collective":
+            raise
+    return predict_prepared(
+        prepared,
+        "passes" if _passes_are_supported(prepared) else "exact",
+        shortcuts=shortcuts,
+        limits=limits,
+        timeline_ranks=timeline_ranks,
+        announce=announce,
+    )
+
+
+def _passes_are_supported(prepared: PreparedExperiment) -> bool:
+    """Whether the experiment can be predicted pass by pass."""
+    if prepared.schedule.grid.pipeline == 1:
+        return False
+    from quadrille.experiments.predict.pass_prediction import unsupported_passes
+
+    return not unsupported_passes(prepared.experiment)
 
 
 def _passes_are_quicker(prepared: PreparedExperiment, limits: Limits) -> bool:

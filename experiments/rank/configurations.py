@@ -125,7 +125,7 @@ def _problems(experiment: TrainingExperiment, space: SearchSpace) -> Iterator[Gp
     """The model with each microbatch that is tried, the largest first."""
     problem, grid = experiment.problem, experiment.grid
     assert isinstance(problem, Gpt)
-    share = max(1, problem.batch // (grid.data * grid.z))
+    share = -(-problem.batch // (grid.data * grid.z))  # of a batch that data and z do not divide, the larger parts
     sizes: Sequence[int] = space.micro_batches or _microbatch_sizes(
         share, most=share if grid.pipeline == 1 else LARGEST_MICROBATCH
     )

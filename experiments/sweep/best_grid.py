@@ -180,8 +180,8 @@ def _with_largest_microbatch(
     """The experiment with its largest microbatch that fits, else the smallest, and the largest memory of a rank [B]."""
     if not isinstance(experiment.problem, Gpt) or experiment.problem.micro_batch is not None:
         return experiment, experiment_peak_bytes(experiment)
-    problem, cuts = experiment.problem, experiment.grid.data * experiment.grid.z
-    sequences = problem.batch // cuts if problem.batch % cuts == 0 else 0
+    problem = experiment.problem
+    sequences = -(-problem.batch // (experiment.grid.data * experiment.grid.z))
     peak_bytes = experiment_peak_bytes(experiment)
     for micro_batch in (size for size in range(sequences // 2, 0, -1) if sequences % size == 0):
         if device.fits(machine, peak_bytes):

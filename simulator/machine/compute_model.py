@@ -20,19 +20,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quadrille.algorithms.analysis.host_passes import KernelShape, host_passes
 from quadrille.algorithms.analysis.volumes import AttentionProducts, Work
 from quadrille.algorithms.formats.measured_rows import GemmRow, MemoryRow
 from quadrille.algorithms.schedule.kernel_signatures import Function, seen_pairs
 from quadrille.algorithms.schedule.ops import GemmLayout
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
-from quadrille.simulator.machine.pass_costs import PassCosts
 from quadrille.simulator.machine.rooflines import attention_seconds, best_product_seconds, pass_seconds
 from quadrille.simulator.machine.seconds_by_size import SecondsBySize
 from quadrille.topologies.machines.machine import Machine
 
 if TYPE_CHECKING:
     from quadrille.topologies.nodes.kernel_tables import KernelTable
+
+if TYPE_CHECKING:  # most machines have no measured passes
+    from quadrille.algorithms.analysis.host_passes import KernelShape
+    from quadrille.simulator.machine.pass_costs import PassCosts
 
 LEAST_ROWS = 6
 """Smallest number of measured rows for a fit."""
@@ -292,13 +294,16 @@ class ComputeModel:
             seconds = pass_seconds(function, work.touched, rate, achieved)
         return self._at_speed(Estimate(seconds + (device.overhead_seconds if seconds else 0.0), True))
 
-    def _passes_seconds(self, function: Function, shape: KernelShape | None) -> float | None:
+    def _passes_seconds(self, function: Function, shape: "KernelShape | None") -> float | None:
         """Seconds of the passes in the cache, and of the operands from memory; None if the passes were not measured.
 
         Operands move as in a copy, which reads half of its bytes and writes the other half.
         """
         if shape is None or not self._device.passes:
             return None
+        from quadrille.algorithms.analysis.host_passes import host_passes
+        from quadrille.simulator.machine.pass_costs import PassCosts
+
         if self._passes is None:
             self._passes = PassCosts.nearest(self._device.passes, self._dtype, self._busy)
         seconds = self._passes.seconds(host_passes(function, shape))

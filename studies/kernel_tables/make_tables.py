@@ -93,8 +93,13 @@ def main(folder: str = "") -> None:
     InputError : no folder, or files that are missing
     """
     source = Path(folder)
-    if not folder or not (source / "systems.json").is_file():
-        raise InputError(f"folder {folder!r}: a folder with systems.json and gemm_SYSTEM.csv.gz is accepted")
+    needed = ["systems.json", *(f"{kernel}_{system}.csv.gz" for system in SYSTEMS for kernel in ("gemm", "attention"))]
+    missing = [name for name in needed if not folder or not (source / name).is_file()]
+    if missing:
+        raise InputError(
+            f"folder {folder!r}: {missing[0]} is missing; a folder with systems.json, gemm_SYSTEM.csv.gz and "
+            f"attention_SYSTEM.csv.gz of {', '.join(SYSTEMS)} is accepted"
+        )
     systems = json.loads((source / "systems.json").read_text())["systems"]
     FOLDER.mkdir(exist_ok=True)
     lines = []

@@ -308,6 +308,26 @@ def one_switch(site: NodesToConnect) -> Fabric:
     )
 
 
+def single_node(name: str, summary: str, node: NodeKind, link: tuple[Quantity, ...]) -> NamedMachine:
+    """A machine of one node; several nodes are modelled on one switch.
+
+    Parameters
+    ----------
+    link : numbers of the link between a GPU and its host
+    """
+    return NamedMachine(
+        name=name,
+        summary=summary,
+        gpus=node.gpus,
+        gpus_source="one node; more are modelled on one switch",
+        node=node,
+        fabric=one_switch,
+        overhead=OVERHEAD,
+        notes=(ONE_SWITCH,),
+        host_link=link,
+    )
+
+
 def sprayed_tree(nodes: tuple[int, ...], latency: float, oversubscription: tuple[float, ...] = ()) -> FabricPlan:
     """A tree in which all uplinks of a switch are one cable.
 

@@ -1,13 +1,12 @@
 """Named machines of NVIDIA: its own clusters, its reference clusters, and single nodes of its GPUs."""
 
 from quadrille.topologies.machines.named_machine import (
-    ONE_SWITCH,
     OVERHEAD,
     QUANTUM_LATENCY,
     SPRAYED,
     NamedMachine,
     host_link,
-    one_switch,
+    single_node,
     sprayed_tree,
 )
 from quadrille.topologies.nodes.gpu_node import PCIE4, PCIE5, NodeKind
@@ -185,24 +184,6 @@ GB300_NVL72_MACHINE = superpod(
         GRACE,
     ),
 )
-
-ONE_NODE = "one node; more are modelled on one switch"
-
-
-def single_node(name: str, summary: str, node: NodeKind, link: tuple[Quantity, ...]) -> NamedMachine:
-    """One node of GPUs; more nodes than one are modelled on one switch."""
-    return NamedMachine(
-        name=name,
-        summary=summary,
-        gpus=8,
-        gpus_source=ONE_NODE,
-        node=node,
-        fabric=one_switch,
-        overhead=OVERHEAD,
-        notes=(ONE_SWITCH,),
-        host_link=link,
-    )
-
 
 A100_NODE = single_node(
     "a100-node",

@@ -10,6 +10,7 @@ from quadrille.topologies.machines.named_machine import (
     NamedMachine,
     host_link,
     one_switch,
+    single_node,
     sprayed_tree,
 )
 from quadrille.topologies.nodes.amd_nodes import MI300X_NODE, MI325X_NODE, MI355X_NODE
@@ -159,23 +160,14 @@ OWN_LANES = (1, "assumption: each GPU has its own PCIe 5.0 x16 to a processor")
 
 
 def amd_platform(name: str, gpu: str, node: NodeKind, memory: tuple[float, float, str]) -> NamedMachine:
-    """One platform of eight of AMD's GPUs; more than one are modelled on one switch.
+    """One platform of eight of AMD's GPUs.
 
     Parameters
     ----------
     memory : capacity [B] and bandwidth [B/s] of the host's memory, and their source
     """
-    return NamedMachine(
-        name=name,
-        summary=f"8 {gpu}, any two joined by one Infinity Fabric link",
-        gpus=8,
-        gpus_source="one node; more are modelled on one switch",
-        node=node,
-        fabric=one_switch,
-        overhead=OVERHEAD,
-        notes=(ONE_SWITCH,),
-        host_link=host_link(PCIE5, memory, 8, OWN_LANES),
-    )
+    summary = f"8 {gpu}, any two joined by one Infinity Fabric link"
+    return single_node(name, summary, node, host_link(PCIE5, memory, 8, OWN_LANES))
 
 
 MI300X_MACHINE = amd_platform("mi300x-node", "MI300X", MI300X_NODE, GENOA)

@@ -18,13 +18,15 @@ from functools import lru_cache
 from itertools import product
 from math import exp, log
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from quadrille.algorithms.errors import InputError
 
 FOLDER = Path(__file__).resolve().parent / "measured_kernels"
-SCHEMA = "quadrille/kernels/1"
+Schema = Literal["quadrille/kernels/1"]
+SCHEMA: Schema = "quadrille/kernels/1"
 KERNEL_SECONDS = 2e-6
 """Seconds of the smallest kernel, without its launch."""
 PER_UNIT = 1000
@@ -104,7 +106,7 @@ class KernelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         of a head
     """
 
-    schema: str
+    schema: Schema
     gpu: str
     source: str
     peak_flops_per_second: dict[str, float]

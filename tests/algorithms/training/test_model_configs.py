@@ -8,7 +8,7 @@ import pytest
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.training.gpt import gpt_from_shape
 from quadrille.algorithms.training.model_files import find_shape
-from quadrille.algorithms.training.model_shapes import GEMMA2, GEMMA3, OLMO2, QWEN2, QWEN3, SHAPES
+from quadrille.algorithms.training.model_shapes import GEMMA2, GEMMA3, NAMED_QWEN3, OLMO2, QWEN25, SHAPES
 
 SIZES = {
     "num_hidden_layers": 6,
@@ -32,10 +32,10 @@ def shape_of(tmp_path, **keys):
 @pytest.mark.parametrize(
     ("keys", "architecture"),
     [
-        (QWEN2_KEYS, replace(QWEN2, key_heads=2)),
-        (QWEN2_KEYS | {"use_sliding_window": True, "max_window_layers": 0}, replace(QWEN2, key_heads=2, window=32)),
-        ({"model_type": "qwen3", "rope_theta": 1e6}, replace(QWEN3, key_heads=2)),
-        ({"model_type": "qwen3", "rope_theta": 1e6, "head_dim": 16}, replace(QWEN3, key_heads=2, head_columns=0)),
+        (QWEN2_KEYS, replace(QWEN25, key_heads=2)),
+        (QWEN2_KEYS | {"use_sliding_window": True, "max_window_layers": 0}, replace(QWEN25, key_heads=2, window=32)),
+        ({"model_type": "qwen3", "rope_theta": 1e6}, replace(NAMED_QWEN3, key_heads=2)),
+        ({"model_type": "qwen3", "rope_theta": 1e6, "head_dim": 16}, replace(NAMED_QWEN3, key_heads=2, head_columns=0)),
         ({"model_type": "gemma2"}, replace(GEMMA2, key_heads=2)),
         (
             {"model_type": "gemma2", "attn_logit_softcapping": None, "final_logit_softcapping": None, "head_dim": 24},
@@ -218,13 +218,14 @@ def test_experts_are_counted_as_published_and_refused_by_schedules(tmp_path, key
             "use_sliding_window = true with max_window_layers = 4",
         ),
         ({"model_type": "gemma3_text", "layer_types": ["full_attention"] * 5}, "layer_types has 5 entries: 6"),
+        ({"model_type": "gemma2", "layer_types": 6}, "layer_types = 6: a list with an entry for each layer is needed"),
         ({"model_type": "gemma2", "layer_types": ["linear_attention"] * 6}, "layer_types has 'linear_attention'"),
         (
             {
                 "model_type": "olmo3",
                 "layer_types": ["sliding_attention", "full_attention"] * 2 + ["full_attention"] * 2,
             },
-            "layer_types is no repeated pattern",
+            "layer_types does not repeat its first 2 entries: a repeated pattern of sliding_attention entries and one",
         ),
         (
             {"model_type": "mistral", "layer_types": ["sliding_attention"] * 6},
@@ -232,6 +233,10 @@ def test_experts_are_counted_as_published_and_refused_by_schedules(tmp_path, key
         ),
         (
             {"model_type": "phi3", "partial_rotary_factor": 1.5},
+            "partial_rotary_factor = 1.5: a number above 0",
+        ),
+        (
+            {"model_type": "phi3", "rope_parameters": {"partial_rotary_factor": 1.5}},
             "partial_rotary_factor = 1.5: a number above 0",
         ),
         ({"model_type": "phi3", "partial_rotary_factor": 0.2}, "is 3: an even number from 2 is needed"),

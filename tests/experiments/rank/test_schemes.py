@@ -202,6 +202,11 @@ def test_microbatches_that_do_not_divide_are_tried_if_they_are_named():
     assert named.simulated[0].micro_batch == 6
 
 
+def test_the_whole_batch_is_tried_as_a_microbatch_if_data_does_not_divide_it():
+    possible, _ = configurations(question(batch="18"), space(scheme="megatron", pipeline="1"))
+    assert {one.problem.micro_batch for one in possible if one.grid.data == 8} == {3}
+
+
 def test_sequence_parallel_is_megatrons_and_leaves_other_schemes_as_they_are():
     schemes = space(scheme="4d,megatron", sequence_parallel=True).schemes
     assert schemes == (find_scheme("4d"), find_scheme("megatron", sequence_parallel=True))

@@ -34,5 +34,9 @@ def test_outliers_count_less():
 
 
 def test_a_folder_without_measurements_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"a folder with systems.json"):
-        main(str(tmp_path))
+    for name, missing in (("gemm_a100_sxm.csv.gz", "systems.json"), ("systems.json", "attention_a100_sxm.csv.gz")):
+        (tmp_path / name).touch()
+        with pytest.raises(InputError, match=f"{missing} is missing; a folder with systems.json"):
+            main(str(tmp_path))
+    with pytest.raises(InputError, match=r"folder ''"):
+        main()
