@@ -20,8 +20,9 @@ def critical_path(spans: Sequence[Span], repeats: Sequence[RepeatedIterations] =
 
     Going back from the span that ends last, the predecessor of a span is the member of its group that arrived last;
     otherwise the previous span on its lane, if that ended after all its dependencies; otherwise the span of its rank
-    that ended when it became ready.  Ties are broken by rank, then lane and op, so the order of the input does not
-    matter.
+    that ended when it became ready.  A span that starts later than both, because the program of its rank issues it
+    later, follows the span of its rank that ended at its start.  Ties are broken by rank, then lane and op, so the
+    order of the input does not matter.
 
     Parameters
     ----------
@@ -46,6 +47,9 @@ def critical_path(spans: Sequence[Span], repeats: Sequence[RepeatedIterations] =
         before = lane_ends[current.rank, current.lane].latest(current.start + tolerance, used)
         if before is None or before.end <= current.ready + tolerance:
             before = rank_ends[current.rank, ""].latest(current.ready + tolerance, used)
+        if before is None or before.end < current.start - tolerance:
+            issuing = rank_ends[current.rank, ""].latest(current.start + tolerance, used)
+            before = issuing if issuing is not None and issuing.end >= current.start - tolerance else before
         current = before
     return tuple(reversed(path))
 

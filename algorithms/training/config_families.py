@@ -9,8 +9,8 @@ Phi3Config, Olmo2Config, Olmo3Config, MixtralConfig, Qwen2MoeConfig, Qwen3MoeCon
 is `seq_length`.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from quadrille.algorithms.training.architecture import GEMMA, LLAMA, OLMO, PLAIN, QWEN2, QWEN3, Architecture
@@ -38,6 +38,7 @@ class Family:
     head_columns : columns of a head where the file does not say; 0 for hidden / heads
     embedding_norm : whether a normalisation follows the embedding
     experts : function that returns the experts, from the number of layers
+    defaults : sizes that a file of this type may leave out, by key
     """
 
     architecture: Architecture
@@ -47,6 +48,7 @@ class Family:
     head_columns: int = 0
     embedding_norm: bool = False
     experts: Callable[[Reader, int], Experts | None] = lambda _reader, _layers: None
+    defaults: Mapping[str, int] = field(default_factory=dict)
 
 
 def _window(reader: Reader, layers: int, period: int, default: int = 0) -> Traits:
@@ -213,6 +215,13 @@ def _experts(reader: Reader, keys: tuple[str, str], inner: int) -> Experts:
     return Experts(count, chosen, inner)
 
 
+_GEMMA3_SIZES = {
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "vocab_size": 262_208,
+    "max_position_embeddings": 131_072,
+}
+"""Sizes that the published files of Gemma 3 with images leave out.  Source: transformers 4.57, Gemma3TextConfig."""
 _NEOX = Architecture(positions="rotary", shared_table=False)
 FAMILIES: dict[str, Family] = {
     "gpt2": Family(
@@ -259,6 +268,7 @@ FAMILIES: dict[str, Family] = {
         traits=_gemma3,
         approximations=_gemma_differences,
         head_columns=256,
+        defaults=_GEMMA3_SIZES,
     ),
     "phi": Family(
         Architecture(positions="rotary", shared_table=False),
@@ -295,6 +305,8 @@ FAMILIES: dict[str, Family] = {
 """The model types whose files are read; no schedule has experts, so those of the last ones are only counted."""
 WITHIN = {"gemma3": "gemma3_text"}
 """Model types of images and text, and the type of their language model, which is the object `text_config`."""
+ONLY_COUNTED = ("mixtral", "qwen2_moe", "qwen3_moe")
+"""Model types with experts, whose parameters are counted."""
 REFUSED: dict[str, str] = {
     "qwen3_next": "full_attention_interval: no schedule has linear attention",
     "deepseek_v2": "kv_lora_rank: no schedule has attention with latent keys and values",

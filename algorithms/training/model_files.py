@@ -64,7 +64,8 @@ def base_and_changes(text: str) -> tuple[str, str]:
 
 
 def _unknown_model(text: str) -> InputError:
-    if near := nearest_names(text, SHAPES):
+    hub_name = text.rpartition("/")[2]  # "Qwen/Qwen3-8B" names an organisation first
+    if near := nearest_names(hub_name, SHAPES):
         return InputError(f"model {text!r} is unknown; did you mean {' or '.join(near)}?")
     return InputError(
         f"model {text!r}: accepted are {', '.join(SHAPES)}; numbers as {','.join(f'{name}=…' for name in NEEDED)} "

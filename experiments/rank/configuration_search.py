@@ -39,7 +39,7 @@ from quadrille.experiments.rank.ring_bandwidths import (
 )
 from quadrille.experiments.rank.work_sharing import WorkSharing
 from quadrille.experiments.workloads.fullest_device import fullest_device
-from quadrille.experiments.workloads.no_grid import ExcludedGrids, TooLarge
+from quadrille.experiments.workloads.no_grid import DIVISION, ExcludedGrids, TooLarge
 from quadrille.experiments.workloads.rank_orders import grids_in_every_order
 from quadrille.experiments.workloads.training import TrainingExperiment
 
@@ -147,7 +147,11 @@ def _no_configuration(question: RankQuestion, excluded: ExcludedGrids) -> InputE
             f"{question.limits.least_model_parallel}"
         )
     sharing = fullest_device(question.machine, question.gpus).ranks
-    return excluded.error(f"model {question.shape.name}", "configuration", question.machine, sharing)
+    error = excluded.error(f"model {question.shape.name}", "configuration", question.machine, sharing)
+    batch, gpus = question.problem.batch, question.gpus
+    if excluded.least is None and DIVISION in excluded.counts and batch % gpus:
+        return InputError(f"{error}; --batch {gpus * (batch // gpus + 1)}, a multiple of the {gpus} GPUs, is divisible")
+    return error
 
 
 def _possibly_fitting(

@@ -23,6 +23,17 @@ SIZES = ("layers", "hidden", "heads", "sequence", "parameters")
 MORE_SIZES = (*SIZES, "key_value_heads", "mlp", "vocabulary")
 
 
+def _trait_text(value: object) -> str:
+    """The value of a trait for a table: yes or no, a number with commas, or a word.
+
+    >>> _trait_text(True), _trait_text(50.0), _trait_text(4096), _trait_text("rms")
+    ('yes', '50', '4,096', 'rms')
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,.12g}" if isinstance(value, int | float) else str(value)
+
+
 @app.command()
 def models(
     name: Annotated[str, argument("[NAME]", "One model, with all its sizes.", complete=models_known)] = "",
@@ -38,9 +49,10 @@ def models(
         return
     shape = find_shape(name)
     rows = [(size.replace("_", " "), f"{getattr(shape, size):,}") for size in MORE_SIZES]
-    traits = [(trait.replace("_", " "), str(value)) for trait, value in shape.architecture.options.items()]
+    options = shape.architecture.options
+    traits = [(name.replace("_", " "), _trait_text(options[name])) for name in options if name != "key_heads"]
     if experts := shape.experts:
-        traits += [("experts", f"{experts.count}, {experts.chosen} of them for each token, each {experts.inner} wide")]
+        traits += [("experts", f"{experts.count}, {experts.chosen} a token, {experts.inner:,} wide")]
         traits += [("parameters of a token", f"{shape.active_parameters:,}")]
     traits += [("not followed", text) for text in shape.approximations]
     print_tables(table(shape.name, ("size", ""), rows, traits))

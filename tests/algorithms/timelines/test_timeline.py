@@ -93,6 +93,15 @@ def test_a_busy_lane_explains_a_late_start():
     assert [step.op for step in timeline.critical_path()] == ["long", "short"]
 
 
+def test_a_span_that_its_program_issues_late_follows_what_ended_at_its_start():
+    timeline = timeline_of(
+        span(0, "multiply", "compute", 0, 3),
+        span(0, "fetch", "to-device", 3, 4, ready=0),
+        span(0, "update", "compute", 4, 5, ready=4),
+    )
+    assert [step.op for step in timeline.critical_path()] == ["multiply", "fetch", "update"]
+
+
 def test_a_root_that_ends_before_the_last_member_arrives_waited_and_took_no_time():
     root, late = with_arrivals(
         [span(0, "send out", "x", 1, 3, axis="x", group=0), span(1, "send out", "x", 5, 6, axis="x", group=0)]

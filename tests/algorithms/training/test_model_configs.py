@@ -75,6 +75,35 @@ def test_the_language_model_of_images_and_text_is_read(tmp_path):
     assert shape.differences == ("the encoder of images is left out",)
 
 
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("gemma-3-4b", {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}),
+        (
+            "gemma-3-12b",
+            {
+                "hidden_size": 3840,
+                "intermediate_size": 15360,
+                "num_hidden_layers": 48,
+                "num_attention_heads": 16,
+                "num_key_value_heads": 8,
+            },
+        ),
+    ],
+)
+def test_sizes_that_files_of_gemma3_leave_out_are_those_of_the_published_model(tmp_path, name, keys):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "gemma3", "text_config": {**keys, "sliding_window": 1024}}))
+    shape = find_shape(str(path), SHAPES[name].sequence)
+    assert (shape.parameters, shape.architecture) == (SHAPES[name].parameters, SHAPES[name].architecture)
+
+
+def test_a_refused_type_is_not_told_that_schedules_follow_experts(tmp_path):
+    for kind in ("gpt_oss", "cohere"):
+        with pytest.raises(InputError, match=r"gemma3, and for `quadrille models` also mixtral, qwen2_moe, qwen3_moe$"):
+            shape_of(tmp_path, model_type=kind)
+
+
 def test_a_share_of_a_head_is_rotated(tmp_path):
     phi = shape_of(tmp_path, model_type="phi3", partial_rotary_factor=0.75, sliding_window=None)
     assert (phi.architecture.rotary_share, phi.architecture.window) == (0.75, 0)

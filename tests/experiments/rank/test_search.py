@@ -259,6 +259,14 @@ def test_configurations_whose_hosts_have_too_little_memory_are_left_out():
         ranking(parse_question(flags(**offloaded), none), space(**offloaded))
 
 
+def test_a_batch_that_no_grid_divides_is_answered_with_a_batch_that_can_be_divided():
+    odd = {"gpus": "9", "batch": "8"}
+    with pytest.raises(InputError, match=r"; --batch 9, a multiple of the 9 GPUs, is divisible$"):
+        ranking(parse_question(flags(**odd), ON), space(**odd))
+    even = odd | {"batch": "9"}
+    assert ranking(parse_question(flags(**even), ON), space(**even)).analytical
+
+
 @pytest.mark.parametrize("form", ["", "exact"])
 def test_what_fits_on_no_grid_fits_with_states_on_the_host_or_compressed(form):
     fitting = ranking(question(micro_batch="1", zero="0"), space(micro_batch="1", zero="0")).analytical

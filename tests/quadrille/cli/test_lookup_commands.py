@@ -17,6 +17,8 @@ def test_every_model_and_every_family_is_listed(capsys):
 
 def test_one_name_shows_all_of_it(capsys):
     assert "8,030,261,248" in called(capsys, "models", "llama3-8b").out
+    gemma = called(capsys, "models", "gemma-2-27b").out
+    assert [gemma.count(word) for word in ("True", "False", "key heads", "key value heads")] == [0, 0, 0, 1]
     torus = called(capsys, "topologies", "torus").out
     assert "hosts_per_router" in torus
     assert "Arguments:" in torus
