@@ -25,16 +25,14 @@ from quadrille.algorithms.formats.measured_rows import GemmRow, MemoryRow
 from quadrille.algorithms.schedule.kernel_signatures import Function, seen_pairs
 from quadrille.algorithms.schedule.ops import GemmLayout
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
-from quadrille.simulator.machine.rooflines import attention_seconds, best_product_seconds, pass_seconds
+from quadrille.simulator.machine.rooflines import attention_seconds, best_product_seconds, is_fused, pass_seconds
 from quadrille.simulator.machine.seconds_by_size import SecondsBySize
 from quadrille.topologies.machines.machine import Machine
 
-if TYPE_CHECKING:
-    from quadrille.topologies.nodes.kernel_tables import KernelTable
-
-if TYPE_CHECKING:  # most machines have no measured passes
+if TYPE_CHECKING:  # most machines have no measured passes and name no table
     from quadrille.algorithms.analysis.host_passes import KernelShape
     from quadrille.simulator.machine.pass_costs import PassCosts
+    from quadrille.topologies.nodes.kernel_tables import KernelTable
 
 LEAST_ROWS = 6
 """Smallest number of measured rows for a fit."""
@@ -281,10 +279,7 @@ class ComputeModel:
         if (passed := self._passes_seconds(function, work.shape)) is not None:
             return self._at_speed(Estimate(passed + device.overhead_seconds, False))
         rate, achieved, squares = device.memory_bytes_per_second, device.achieved, work.squares
-        fused = (
-            squares is not None and not squares.stores_weights and (achieved is None or achieved.attention == "fused")
-        )
-        if self._table is not None and squares is not None and fused:
+        if self._table is not None and squares is not None and is_fused(squares, achieved):
             return self._at_speed(self._fused_attention(work, squares, self._table))
         if achieved is None:
             seconds = max(work.product_flops / self._peak, work.touched / rate)

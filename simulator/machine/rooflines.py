@@ -87,6 +87,11 @@ def best_product_seconds(count: int, m: int, k: int, n: int, peak: float, achiev
     )
 
 
+def is_fused(work: AttentionProducts, achieved: Achieved | None) -> bool:
+    """Whether a device computes attention as one kernel that keeps its scores on chip."""
+    return not work.stores_weights and (achieved is None or achieved.attention == "fused")
+
+
 def attention_seconds(work: AttentionProducts, touched: int, peak: float, rate: float, achieved: Achieved) -> float:
     """Seconds of an attention function.
 
@@ -98,7 +103,7 @@ def attention_seconds(work: AttentionProducts, touched: int, peak: float, rate: 
     """
     rate *= achieved.memory_share
     s, h = work.sequence, work.head
-    if achieved.attention == "fused" and not work.stores_weights:
+    if is_fused(work, achieved):
         return max(work.flops / (peak * achieved.product_share), touched / rate)
     scores = work.count * s * s * work.item_bytes
     first = best_product_seconds(work.count, s, h, s, peak, achieved)
