@@ -6,7 +6,7 @@ from quadrille.algorithms.analysis.traffic import traffic, written_coordinates
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.expressions import evaluate
-from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES, WHOLE_BLOCKS
+from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES, WHOLE_BLOCKS, attention_columns
 from quadrille.algorithms.schedule.ops import (
     AllGather,
     AllReduce,
@@ -112,7 +112,7 @@ def _is(word: str, span: tuple[int, int], bindings: dict[str, object], op: Kerne
 
 
 def _factor(word: str, op: Kernel) -> int:
-    """Value of a number, `(scalar)` or `(scalar+number)`; 1 for an empty word.
+    """Value of a number, `(scalar)`, `(scalar+number)`, `(qkv)` or `(attended)`; 1 for an empty word.
 
     >>> attention = Kernel(name="attention", function="attention", scalars=(("group", 4.0),))
     >>> _factor("", attention), _factor("3", attention), _factor("(group+2)", attention)
@@ -120,6 +120,8 @@ def _factor(word: str, op: Kernel) -> int:
     """
     if not word.startswith("("):
         return int(word or 1)
+    if word in ("(qkv)", "(attended)"):
+        return attention_columns(dict(op.scalars))[word == "(attended)"]
     scalar, _, more = word[1:-1].partition("+")
     return int(dict(op.scalars).get(scalar, 1)) + int(more or 0)
 

@@ -13,7 +13,9 @@ from quadrille.algorithms.collectives.lowered_collective import CollectiveAlgori
 from quadrille.algorithms.schedule.kernel_signatures import (
     ATTENTION_PRODUCTS,
     SIGNATURES,
+    VALUE_PRODUCTS,
     Function,
+    attention_columns,
     attention_flops,
     seen_pairs,
 )
@@ -40,6 +42,7 @@ class AttentionProducts:
     drops : whether attention weights are dropped (dropout)
     window : tokens that a token sees; 0 for all before it
     capped : whether scores have a soft cap
+    value : columns of the values of one head; 0 for those of queries and keys
     """
 
     count: int
@@ -51,12 +54,15 @@ class AttentionProducts:
     drops: bool = False
     window: int = 0
     capped: bool = False
+    value: int = 0
 
     @property
     def flops(self) -> int:
         """Flop of the causal half of every product, in a window if there is one."""
         pairs = seen_pairs(self.sequence, self.window)
-        return self.count * ATTENTION_PRODUCTS[self.function] * pairs * self.head
+        values = VALUE_PRODUCTS[self.function]
+        sides = values * (self.value or self.head) + (ATTENTION_PRODUCTS[self.function] - values) * self.head
+        return self.count * pairs * sides
 
     @property
     def backward(self) -> bool:
@@ -82,7 +88,7 @@ def attention_products(op: Kernel, schedule: Schedule, coordinates: Coordinates)
     numbers = dict(op.scalars)
     sequence, head = int(numbers["sequence"]), int(numbers["head"])
     group = heads_per_group(op)
-    groups, item_bytes = columns // ((group + 2) * head), schedule.item_bytes(op.sources[0])
+    groups, item_bytes = columns // attention_columns(numbers)[0], schedule.item_bytes(op.sources[0])
     count = rows // sequence * (groups * group)
     rotated_columns = int(numbers.get("rotated", head)) if "rotary_base" in numbers else 0
     return AttentionProducts(
@@ -95,6 +101,7 @@ def attention_products(op: Kernel, schedule: Schedule, coordinates: Coordinates)
         drops="dropout" in numbers,
         window=int(numbers.get("window", 0)),
         capped="score_cap" in numbers,
+        value=int(numbers.get("value", 0)),
     )
 
 
@@ -297,7 +304,10 @@ def kernel_work(op: Kernel, schedule: Schedule, coordinates: Coordinates) -> Wor
         rows, columns = first.rectangle_shape
         numbers, group = dict(op.scalars), heads_per_group(op)
         sequence, window = int(numbers["sequence"]), int(numbers.get("window", 0))
-        product_flops = attention_flops(op.function, rows, columns // (group + 2) * group, sequence, window)
+        whole, attended = attention_columns(numbers)
+        groups, sizes = columns // whole, (sequence, window)
+        queries = groups * group * int(numbers["head"])
+        product_flops = attention_flops(op.function, rows, groups * attended, *sizes, queries)
         products = attention_products(op, schedule, coordinates)
         return Work(0, product_flops, touched, products, kernel_shape(op, schedule, coordinates, touched))
     shape = kernel_shape(op, schedule, coordinates, touched)
@@ -349,7 +359,7 @@ def kernel_shape(op: Kernel, schedule: Schedule, coordinates: Coordinates, touch
         int(numbers["sequence"]),
         head,
         group,
-        columns // ((group + 2) * head),
+        columns // attention_columns(numbers)[0],
         rotary="rotary_base" in numbers,
         drops="dropout" in numbers,
         streamed_bytes=touched,

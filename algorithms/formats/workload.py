@@ -69,6 +69,10 @@ class GptSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     score_columns : columns by whose root scores are divided; 0 for those of a head
     logit_cap : soft cap of logits; 0 for none
     scaled_embedding : whether the embedding is multiplied by √hidden
+    key_rank : columns from which keys and values are projected (latent attention); 0 for none
+    query_rank : columns from which queries are projected; 0 for none
+    rotary_columns : rotated columns of a query head, and of the key that all heads share
+    value_columns : columns of a value head
     """
 
     layers: Size
@@ -98,6 +102,10 @@ class GptSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     score_columns: Annotated[float, Meta(ge=0)] = 0.0
     logit_cap: Annotated[float, Meta(ge=0)] = 0.0
     scaled_embedding: bool = False
+    key_rank: Count = 0
+    query_rank: Count = 0
+    rotary_columns: Count = 0
+    value_columns: Count = 0
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

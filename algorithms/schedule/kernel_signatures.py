@@ -5,6 +5,8 @@ The table `SIGNATURES` covers all local functions except matrix products.  A sha
     m n            two ranges of a dimension; a letter is the same range in all operands of the function
     m 2n           columns that start and end at twice the bounds of n
     m (group+2)h   the factor is the op's scalar `group` (1 if it is absent) plus 2
+    m (qkv)h       the factor is the number of columns of QKV for a group of heads (`attention_columns`)
+    m (attended)h  the same of attention's output
     m 1            one column; a number is a length
     - h            any rows
     =              the same block as every other `=` of the function: it works elementwise, also on flattened shards
@@ -23,6 +25,7 @@ Ba, "Adam", 2015, algorithm 1; Dao et al., "FlashAttention", 2022 (only the loga
 Henry et al., "Query-Key Normalization for Transformers", 2020; Gemma Team, "Gemma 2", arXiv 2408.00118 (soft caps).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,6 +62,8 @@ Function = Literal[
     "rms_sums",
     "rms_gradient",
     "rms_parameter_sums",
+    "join_heads",
+    "split_heads",
     "attention",
     "attention_gradient",
     "attention_keeping",
@@ -177,17 +182,22 @@ SIGNATURES: dict[Function, KernelSignature] = {
     "rms_sums": KernelSignature(into=("m 1",), sources=("m n", "m 1", "1 n", "m n"), sums=(("columns", 0),), flops=4),
     "rms_gradient": KernelSignature(into=("m n",), sources=("m n", "m 1", "m 1", "1 n", "m n"), flops=5),
     "rms_parameter_sums": KernelSignature(into=("1 n",), sources=("m n", "m 1", "m n"), sums=(("rows", 0),), flops=3),
-    "attention": KernelSignature(into=("m (group)h", "m -"), sources=("m (group+2)h",)),
+    "join_heads": KernelSignature(into=("m (qkv)h",), sources=("m (head)h", "m (pair)h", "m r"), linear=True),
+    "split_heads": KernelSignature(
+        into=("m (head)h", "m (pair)h", "m r"),
+        sources=("m (qkv)h",),
+        linear=True,
+        sums=(None, None, ("columns", 0)),
+    ),
+    "attention": KernelSignature(into=("m (attended)h", "m -"), sources=("m (qkv)h",)),
     "attention_gradient": KernelSignature(
-        into=("m (group+2)h",), sources=("m (group+2)h", "m (group)h", "m -", "m (group)h")
+        into=("m (qkv)h",), sources=("m (qkv)h", "m (attended)h", "m -", "m (attended)h")
     ),
-    "attention_keeping": KernelSignature(into=("m (group)h", "m w"), sources=("m (group+2)h",)),
-    "attention_keeping_gradient": KernelSignature(
-        into=("m (group+2)h",), sources=("m (group+2)h", "m w", "m (group)h")
-    ),
-    "attention_dropping": KernelSignature(into=("m (group)h", "m w", "m w", "m w"), sources=("m (group+2)h",)),
+    "attention_keeping": KernelSignature(into=("m (attended)h", "m w"), sources=("m (qkv)h",)),
+    "attention_keeping_gradient": KernelSignature(into=("m (qkv)h",), sources=("m (qkv)h", "m w", "m (attended)h")),
+    "attention_dropping": KernelSignature(into=("m (attended)h", "m w", "m w", "m w"), sources=("m (qkv)h",)),
     "attention_dropping_gradient": KernelSignature(
-        into=("m (group+2)h",), sources=("m (group+2)h", "m w", "m w", "m w", "m (group)h")
+        into=("m (qkv)h",), sources=("m (qkv)h", "m w", "m w", "m w", "m (attended)h")
     ),
     "dropout": KernelSignature(into=("m n",), updates=("m n",)),
     "dropout_gradient": KernelSignature(into=("m n",), sources=("m n", "m n")),
@@ -252,7 +262,26 @@ ATTENTION_PRODUCTS: dict[Function, int] = {
 """Matrix products of each attention kernel; a gradient without stored attention weights recomputes the scores."""
 
 
-def attention_flops(function: Function, rows: int, columns: int, sequence: int, window: int = 0) -> int:
+VALUE_PRODUCTS: dict[Function, int] = {
+    function: 2 if function.endswith("gradient") else 1 for function in ATTENTION_PRODUCTS
+}
+"""Products of each attention kernel whose third side is the columns of a value; that of the others is a query's."""
+
+
+def attention_columns(scalars: Mapping[str, float]) -> tuple[int, int]:
+    """Returns the columns of QKV and of attention's output for each group of heads, from the scalars of a kernel.
+
+    >>> attention_columns({"head": 4.0, "group": 3.0}), attention_columns({"head": 6.0, "value": 4.0})
+    ((20, 12), (16, 4))
+    """
+    head, group = int(scalars["head"]), int(scalars.get("group", 1))
+    value = int(scalars.get("value", head))
+    return (group + 1) * head + value, group * value
+
+
+def attention_flops(
+    function: Function, rows: int, columns: int, sequence: int, window: int = 0, query_columns: int = 0
+) -> int:
     """Returns the flop of causal attention: half of each of its matrix products, since later tokens are masked.
 
     With a window, tokens farther back are masked too.
@@ -263,13 +292,16 @@ def attention_flops(function: Function, rows: int, columns: int, sequence: int, 
     rows, columns : shape of the output of attention
     sequence : tokens of a sequence
     window : tokens that a token sees; 0 for all before it
+    query_columns : columns of all queries; 0 for those of the output
 
     >>> attention_flops("attention", 8, 16, 4), attention_flops("attention_gradient", 8, 16, 4)
     (1024, 2560)
     >>> attention_flops("attention", 8, 16, 4, window=2)
     768
     """
-    return ATTENTION_PRODUCTS[function] * (rows // sequence) * seen_pairs(sequence, window) * columns
+    values = VALUE_PRODUCTS[function]
+    sides = values * columns + (ATTENTION_PRODUCTS[function] - values) * (query_columns or columns)
+    return rows // sequence * seen_pairs(sequence, window) * sides
 
 
 def seen_pairs(sequence: int, window: int = 0) -> int:

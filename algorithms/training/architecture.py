@@ -6,6 +6,7 @@
     Gemma       Llama with GeGLU, a scaled embedding, norms before and after each branch, sliding windows, soft caps (2)
                 or a normalisation of queries and keys (3), and a shared table
     OLMo 2      Llama with norms after each branch, and a normalisation of queries and keys
+    DeepSeek    Llama with latent attention: queries, keys and values from few columns (V2, V3)
 
 Columns that belong together are units that no axis cuts: a group of attention heads has its query heads, one key head
 and one value head; a gated MLP has a gate and an up column beside each other for each inner column.
@@ -15,7 +16,7 @@ Source: Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019; Shazeer, 
 them together); Yang et al., "Qwen2 Technical Report", arXiv 2407.10671; Yang et al., "Qwen3 Technical Report", arXiv
 2505.09388; Gemma Team, "Gemma 2", arXiv 2408.00118, and "Gemma 3 Technical Report", arXiv 2503.19786; OLMo Team, "2
 OLMo 2 Furious", arXiv 2501.00656; Jiang et al., "Mistral 7B", arXiv 2310.06825 (sliding windows); Abdin et al., "Phi-4
-Technical Report", arXiv 2412.08905.
+Technical Report", arXiv 2412.08905; DeepSeek-AI, "DeepSeek-V2", arXiv 2405.04434 (latent attention).
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -58,6 +59,10 @@ class Architecture:
     score_columns : columns by whose root scores are divided; 0 for those of a head
     logit_cap : largest logit; logits are cap · tanh(logit / cap); 0 for no cap
     scaled_embedding : whether the embedding is multiplied by √hidden
+    key_rank : columns from which keys and values are projected (latent attention); 0 for none
+    query_rank : columns from which queries are projected, in latent attention; 0 for none
+    rotary_columns : rotated columns of a query head, and of the key that all heads share, in latent attention
+    value_columns : columns of a value head, in latent attention
 
     Raises
     ------
@@ -84,11 +89,15 @@ class Architecture:
     score_columns: float = 0.0
     logit_cap: float = 0.0
     scaled_embedding: bool = False
+    key_rank: int = 0
+    query_rank: int = 0
+    rotary_columns: int = 0
+    value_columns: int = 0
 
     def __post_init__(self) -> None:
         if self.key_heads < 0:
             raise InputError(f"key_heads {self.key_heads}: a whole number from 0 is accepted (0: as many as heads)")
-        for name in ("head_columns", "window", "global_every"):
+        for name in ("head_columns", "window", "global_every", *LATENT):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} {getattr(self, name)}: a whole number from 0 is accepted")
         for name, accepted in WORDS.items():
@@ -96,6 +105,35 @@ class Architecture:
                 raise InputError(f"{name} {getattr(self, name)!r}: accepted are {', '.join(accepted)}")
         self._check_numbers()
         self._check_idle_traits()
+        self._check_latent()
+
+    def _check_latent(self) -> None:
+        """Checks that latent attention is complete, and that no trait contradicts it.
+
+        Raises
+        ------
+        InputError : the trait, and what is accepted
+        """
+        if not self.key_rank:
+            return
+        for name in ("head_columns", "rotary_columns", "value_columns"):
+            if not getattr(self, name):
+                raise InputError(f"key_rank {self.key_rank}: needs {name}, a whole number from 1")
+        if self.rotary_columns % 2 or self.rotary_columns >= self.head_columns:
+            raise InputError(
+                f"rotary_columns {self.rotary_columns}: an even number below head_columns = {self.head_columns} is "
+                "accepted"
+            )
+        for name, accepted, word in (
+            ("positions", "rotary", "positions=rotary"),
+            ("key_heads", 0, "key_heads=0 (every head has its own key)"),
+            ("biases", False, "biases=no"),
+            ("qkv_biases", False, "qkv_biases=no"),
+            ("qk_norm", "none", "qk_norm=none (the latents have norms)"),
+            ("rotary_share", 1.0, "rotary_columns in place of rotary_share"),
+        ):
+            if getattr(self, name) != accepted:
+                raise InputError(f"key_rank {self.key_rank}: latent attention needs {word}")
 
     def _check_numbers(self) -> None:
         """Checks the numbers that are not whole.
@@ -128,6 +166,9 @@ class Architecture:
             ("local_rotary_base", 0.0, "window", self.window > 0),
             ("local_rotary_base", 0.0, "positions=rotary", self.positions == "rotary"),
             ("rotary_share", 1.0, "positions=rotary", self.positions == "rotary"),
+            ("query_rank", 0, "key_rank", self.key_rank > 0),
+            ("rotary_columns", 0, "key_rank", self.key_rank > 0),
+            ("value_columns", 0, "key_rank", self.key_rank > 0),
         ):
             if getattr(self, name) != usual and not is_there:
                 raise InputError(f"{name} {getattr(self, name)}: needs {needed}, and has no effect without")
@@ -179,7 +220,17 @@ class Architecture:
         window = f"window of {self.window}{except_layers}" if self.window else ""
         cap = f"scores up to {self.score_cap:g}" if self.score_cap else ""
         scale = f"scores by √{self.score_columns:g}" if self.score_columns else ""
-        return ", ".join(words for words in (norm, window, cap, scale) if words)
+        return ", ".join(words for words in (self._latent_words, norm, window, cap, scale) if words)
+
+    @property
+    def _latent_words(self) -> str:
+        if not self.key_rank:
+            return ""
+        queries = f" and queries from {self.query_rank}" if self.query_rank else ""
+        return (
+            f"keys and values from {self.key_rank} columns{queries}, {self.rotary_columns} of a head rotated, "
+            f"values of {self.value_columns}"
+        )
 
     def head(self, hidden: int, heads: int) -> int:
         """Columns of a head of a model of that hidden size."""
@@ -187,7 +238,11 @@ class Architecture:
 
     def rotated_columns(self, head: int) -> int:
         """Columns of a head of `head` columns that rotary positions rotate."""
-        return int(head * self.rotary_share) if self.positions == "rotary" else 0
+        return self.rotary_columns or (int(head * self.rotary_share) if self.positions == "rotary" else 0)
+
+    def value(self, head: int) -> int:
+        """Columns of the value of a head whose query has `head` columns."""
+        return self.value_columns or head
 
     def has_window(self, sequence: int) -> bool:
         """Whether some layer has a window shorter than a sequence."""
@@ -247,6 +302,8 @@ class Architecture:
         return ""
 
 
+LATENT = ("key_rank", "query_rank", "rotary_columns", "value_columns")
+"""Numbers of latent attention."""
 WORDS: dict[str, tuple[str, ...]] = {
     "norm": get_args(NormKind),
     "positions": get_args(Positions),
@@ -266,6 +323,8 @@ LLAMA = Architecture(gated=True, norm="rms", biases=False, positions="rotary", s
 QWEN2 = replace(LLAMA, qkv_biases=True)
 QWEN3 = replace(LLAMA, qk_norm="head")
 GEMMA = replace(LLAMA, shared_table=True, gate="gelu", norm_place="both", scaled_embedding=True)
+DEEPSEEK = replace(LLAMA, key_rank=512, head_columns=192, rotary_columns=64, value_columns=128)
+"""The heads of DeepSeek V2 and V3.  Source: arXiv 2405.04434, section 3.1.2; arXiv 2412.19437, section 4.2."""
 OLMO = replace(LLAMA, norm_place="after", qk_norm="row")
 ARCHITECTURES = {"gpt": PLAIN, "llama": LLAMA}
 

@@ -5,7 +5,8 @@ traits that its keys choose.
 
 Source: the configuration and model classes of the `transformers` library, version 4.57: GPT2Config, GPTNeoXConfig,
 LlamaConfig, MistralConfig, BloomConfig, Qwen2Config, Qwen3Config, Gemma2Config, Gemma3TextConfig, PhiConfig,
-Phi3Config, Olmo2Config, Olmo3Config, MixtralConfig, Qwen2MoeConfig, Qwen3MoeConfig; BLOOM's only key for its sequence
+Phi3Config, Olmo2Config, Olmo3Config, MixtralConfig, Qwen2MoeConfig, Qwen3MoeConfig, DeepseekV2Config,
+DeepseekV3Config; BLOOM's only key for its sequence
 is `seq_length`.
 """
 
@@ -15,6 +16,7 @@ from typing import Any
 
 from quadrille.algorithms.training.architecture import GEMMA, LLAMA, OLMO, PLAIN, QWEN2, QWEN3, Architecture
 from quadrille.algorithms.training.config_reader import USUAL_KEYS, Keys, Reader
+from quadrille.algorithms.training.latent_configs import COLUMNS, latent_experts, latent_traits
 from quadrille.algorithms.training.model_shapes import Experts
 
 GELUS = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu")
@@ -39,6 +41,7 @@ class Family:
     embedding_norm : whether a normalisation follows the embedding
     experts : function that returns the experts, from the number of layers
     defaults : sizes that a file of this type may leave out, by key
+    needed : keys that a file of this type needs beside its sizes
     """
 
     architecture: Architecture
@@ -49,6 +52,7 @@ class Family:
     embedding_norm: bool = False
     experts: Callable[[Reader, int], Experts | None] = lambda _reader, _layers: None
     defaults: Mapping[str, int] = field(default_factory=dict)
+    needed: tuple[str, ...] = ()
 
 
 def _window(reader: Reader, layers: int, period: int, default: int = 0) -> Traits:
@@ -144,14 +148,32 @@ def _gemma2(reader: Reader, layers: int) -> Traits:
 
 def _gemma3(reader: Reader, layers: int) -> Traits:
     window = _window(reader, layers, reader.optional("sliding_window_pattern", 6), 4096)
-    local = {"local_rotary_base": reader.number(("rope_local_base_freq",), 10_000, 1)} if window else {}
     return {
         **window,
-        **local,
+        **_local_base(reader, window),
         "score_cap": reader.number(("attn_logit_softcapping",), 0.0),
         "logit_cap": reader.number(("final_logit_softcapping",), 0.0),
         "score_columns": reader.number(("query_pre_attn_scalar",), 256),
     }
+
+
+def _local_base(reader: Reader, window: Traits) -> Traits:
+    """The base of rotary positions in layers with a window, where a file may give it by two keys."""
+    if not window or (base := local_base(reader)):
+        return {"local_rotary_base": base} if window else {}
+    return {"local_rotary_base": reader.number(("rope_local_base_freq",), 10_000, 1)}
+
+
+def local_base(reader: Reader) -> float:
+    """The base in `rope_parameters` of the layers with a window; 0 if the file has no table for them alone."""
+    tables = reader.config.get("rope_parameters")
+    table = tables.get(SLIDING) if isinstance(tables, dict) else None
+    if not isinstance(table, dict) or table.get("rope_theta") is None:
+        return 0.0
+    base = table["rope_theta"]
+    if isinstance(base, bool) or not isinstance(base, int | float) or base <= 1:
+        raise reader.error(f"rope_theta = {base!r:.60} of {SLIDING} in rope_parameters: a number above 1 is needed")
+    return float(base)
 
 
 def _gemma_differences(reader: Reader) -> Differences:
@@ -182,6 +204,11 @@ def _gpt2_differences(reader: Reader) -> Differences:
 def _bloom_differences(_reader: Reader) -> Differences:
     yield "model_type = bloom: attention's scores have no ALiBi"
     yield "model_type = bloom: no normalisation follows the embedding"
+
+
+def _latent_differences(reader: Reader) -> Differences:
+    yield from _is_on(reader, "attention_bias", "products have no biases")
+    yield from _gate(reader, ("hidden_act",), ("silu", "swish"), "the MLP's gate is silu")
 
 
 def _mixtral_experts(reader: Reader, _layers: int) -> Experts:
@@ -215,6 +242,9 @@ def _experts(reader: Reader, keys: tuple[str, str], inner: int) -> Experts:
     return Experts(count, chosen, inner)
 
 
+_LATENT = Family(
+    LLAMA, traits=latent_traits, approximations=_latent_differences, experts=latent_experts, needed=COLUMNS
+)
 _GEMMA3_SIZES = {
     "num_attention_heads": 8,
     "num_key_value_heads": 4,
@@ -301,6 +331,9 @@ FAMILIES: dict[str, Family] = {
         head_columns=128,
         experts=_qwen_experts,
     ),
+    "deepseek_v2": _LATENT,
+    "deepseek_v3": _LATENT,
+    "kimi_k2": _LATENT,
 }
 """The model types whose files are read; no schedule has experts, so those of the last ones are only counted."""
 WITHIN = {"gemma3": "gemma3_text"}
@@ -309,8 +342,6 @@ ONLY_COUNTED = ("mixtral", "qwen2_moe", "qwen3_moe")
 """Model types with experts, whose parameters are counted."""
 REFUSED: dict[str, str] = {
     "qwen3_next": "full_attention_interval: no schedule has linear attention",
-    "deepseek_v2": "kv_lora_rank: no schedule has attention with latent keys and values",
-    "deepseek_v3": "kv_lora_rank: no schedule has attention with latent keys and values",
     "gpt_oss": "num_local_experts: no schedule has experts with biases and attention with sinks",
 }
 """Model types that no shape describes, and the key and the trait that are the cause."""

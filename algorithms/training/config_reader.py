@@ -46,8 +46,14 @@ class Reader:
         """The error about the file with this text."""
         return InputError(f"model {self._path}: {text}")
 
-    def check_present(self, keys: Keys, *, gated: bool) -> None:
+    def check_present(self, keys: Keys, *, gated: bool, needed: tuple[str, ...] = ()) -> None:
         """Checks that the file has every key without a default; a gated MLP has no usual width.
+
+        Parameters
+        ----------
+        keys : keys of the sizes
+        gated : whether the MLP is gated
+        needed : further keys that the model type needs
 
         Raises
         ------
@@ -59,6 +65,7 @@ class Reader:
             for field in fields
             if not any(self.config.get(key) is not None for key in getattr(keys, field))
         ]
+        missing += [key for key in needed if self.config.get(key) is None]
         if missing:
             raise self.error(f"{', '.join(missing)} {'are' if missing[1:] else 'is'} missing")
 
@@ -91,11 +98,30 @@ class Reader:
     def _entry(self, keys: tuple[str, ...]) -> tuple[str, object] | None:
         """The first present key and its value, at the top level or among the rotary parameters.
 
-        Source: LlamaConfig: `rope_theta`, from version 5 on inside `rope_parameters`.
+        Raises
+        ------
+        InputError : other values at the top level and among the rotary parameters
         """
-        nested = self.config.get("rope_parameters")
-        everywhere = {**(nested if isinstance(nested, dict) else {}), **self.config}
+        nested = self.rotary_parameters()
+        for key in keys:
+            inside, outside = nested.get(key), self.config.get(key)
+            if inside is not None and outside is not None and inside != outside:
+                raise self.error(f"{key} = {outside!r:.30} contradicts {inside!r:.30} in rope_parameters")
+        everywhere = {**nested, **self.config}
         return next(((key, everywhere[key]) for key in keys if everywhere.get(key) is not None), None)
+
+    def rotary_parameters(self, layers: str = "full_attention") -> Mapping[str, Any]:
+        """The table `rope_parameters`, or its part for the layers of one type; empty without one.
+
+        Source: transformers 5, modeling_rope_utils.py, RopeParameters: one table, or a table for each type of layer.
+        """
+        nested = self.config.get("rope_parameters") or {}
+        if not isinstance(nested, dict):
+            raise self.error(f"rope_parameters = {nested!r:.60}: a table is needed")
+        tables = {name: table for name, table in nested.items() if isinstance(table, dict)}
+        if not tables:
+            return nested
+        return tables.get(layers, next(iter(tables.values())))
 
     def flag(self, key: str, default: bool) -> bool:
         """The truth value under a key."""

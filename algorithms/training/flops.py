@@ -18,8 +18,8 @@ The hardware also computes what the step recomputes, in each layer (a square pro
     selective   one square product                  two square products
     full        the layer and one square product    the layer
 
-The gradient kernel of fused attention computes one of the two square products again (`ATTENTION_PRODUCTS`).  Attention
-that several ranks repeat, because a grid does not shard it over y, counts once.
+The gradient kernel of fused attention computes the scores, one of the two square products, again
+(`ATTENTION_PRODUCTS`).  Attention that several ranks repeat, because a grid does not shard it over y, counts once.
 
 Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC21,
 section 3 and appendix; Chowdhery et al., "PaLM", 2022, appendix B (the two names); Korthikanti et al.,
@@ -58,7 +58,7 @@ def _dense_flops(shape: ModelShape, batch: int) -> int:
 
 def _causal_flops(shape: ModelShape, batch: int, window: int = 0) -> int:
     """Flop of the two square products of one layer's attention in the forward pass, of which half is computed."""
-    return 2 * batch * seen_pairs(shape.sequence, window) * shape.attended
+    return batch * seen_pairs(shape.sequence, window) * (shape.attended + shape.scored)
 
 
 def causal_flops(shape: ModelShape, batch: int) -> int:
@@ -90,7 +90,8 @@ def step_flops(
     """
     squares = causal_flops(shape, batch)
     again = {"none": 0, "selective": squares if attention == "unfused" else 0, "full": layers_flops(shape, batch)}
-    in_gradient = squares // 2 if attention == "fused" else 0
+    scored = squares * shape.scored // (shape.scored + shape.attended)
+    in_gradient = scored if attention == "fused" else 0
     table = 2 * batch * shape.sequence * shape.table
     model = 3 * (layers_flops(shape, batch) + table)
     return StepFlops(model, model + again[recompute] + in_gradient)

@@ -26,6 +26,7 @@ from quadrille.algorithms.training.adam import STEP, Adam, optimizer_tensors
 from quadrille.algorithms.training.architecture import PLAIN, Architecture, check_sizes
 from quadrille.algorithms.training.dropout import MASK, Dropout
 from quadrille.algorithms.training.gpt_step import GptStep, ModelLayers
+from quadrille.algorithms.training.latent_attention import latent_sizes
 from quadrille.algorithms.training.layers import LOSS, Layer
 from quadrille.algorithms.training.microbatches import Microbatches, microbatches
 from quadrille.algorithms.training.model_shapes import ModelShape
@@ -170,6 +171,7 @@ class Gpt:
             "one": 1,
             "two": 2,
             **({HEAD: self.head} if self.architecture.qk_norm == "head" else {}),
+            **latent_sizes(self.architecture),
         }
 
 

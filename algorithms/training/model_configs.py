@@ -10,11 +10,19 @@ Three kinds of keys are distinguished:
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.input_files import parse_json, read_text
-from quadrille.algorithms.training.architecture import ROTARY_BASE, Architecture
-from quadrille.algorithms.training.config_families import FAMILIES, ONLY_COUNTED, REFUSED, WITHIN, Family
+from quadrille.algorithms.training.architecture import Architecture
+from quadrille.algorithms.training.config_families import (
+    FAMILIES,
+    ONLY_COUNTED,
+    REFUSED,
+    WITHIN,
+    Family,
+    local_base,
+)
 from quadrille.algorithms.training.config_reader import SIZES, Reader
 from quadrille.algorithms.training.model_shapes import ModelShape
 
@@ -41,7 +49,7 @@ def from_config(path: str | Path, sequence: int | None = None) -> ModelShape:
     kind, reader, remarks = _opened(path)
     family = FAMILIES[kind]
     keys = family.keys
-    reader.check_present(keys, gated=family.architecture.gated)
+    reader.check_present(keys, gated=family.architecture.gated, needed=family.needed)
     sizes = {name: reader.count(getattr(keys, name)) for name in SIZES}
     positions = sizes["sequence"]
     sizes["sequence"] = sequence or min(_trained_positions(reader, positions), LONGEST_DEFAULT)
@@ -54,6 +62,7 @@ def from_config(path: str | Path, sequence: int | None = None) -> ModelShape:
         remarks=(
             *_sequence_remark(sizes["sequence"], positions, chosen=sequence is not None),
             *_rotary_remark(reader),
+            *_left_out(reader),
             *remarks,
         ),
         approximations=tuple(family.approximations(reader)),
@@ -91,20 +100,29 @@ def _accepted_types() -> str:
 
 def _architecture(family: Family, reader: Reader, sizes: Mapping[str, int]) -> Architecture:
     """The traits of a model type, with those that the keys of a file choose."""
-    usual, base = family.architecture, family.architecture.rotary_base
+    usual = family.architecture
     head = reader.optional("head_dim", family.head_columns)
     heads, hidden = sizes["heads"], sizes["hidden"]
     try:
-        return replace(
-            usual,
-            key_heads=reader.count(family.keys.key_heads),
-            head_columns=0 if not hidden % heads and head == hidden // heads else head,
-            rotary_base=reader.number(family.keys.rotary_base, base, 1) if usual.positions == "rotary" else ROTARY_BASE,
-            shared_table=reader.flag("tie_word_embeddings", usual.shared_table),
+        traits = {
+            "key_heads": reader.count(family.keys.key_heads),
+            "head_columns": 0 if not hidden % heads and head == hidden // heads else head,
+            "shared_table": reader.flag("tie_word_embeddings", usual.shared_table),
             **family.traits(reader, sizes["layers"]),
-        )
+        }
+        bases = _rotary_bases(family, reader, traits) if usual.positions == "rotary" else {}
+        return replace(usual, **{**traits, **bases})
     except InputError as error:
         raise error if str(error).startswith("model ") else reader.error(str(error)) from None
+
+
+def _rotary_bases(family: Family, reader: Reader, traits: Mapping[str, Any]) -> dict[str, float]:
+    """The base of rotary positions, and that of layers with a window where `rope_parameters` has another for them."""
+    base = reader.number(family.keys.rotary_base, family.architecture.rotary_base, 1)
+    local = local_base(reader) if traits.get("window") else 0.0
+    if not traits.get("global_every"):
+        return {"rotary_base": local or base}
+    return {"rotary_base": base} | ({"local_rotary_base": local} if local not in (0.0, base) else {})
 
 
 def _trained_positions(reader: Reader, positions: int) -> int:
@@ -112,7 +130,7 @@ def _trained_positions(reader: Reader, positions: int) -> int:
 
     Source: transformers, modeling_rope_utils.py: `original_max_position_embeddings`.
     """
-    extended = reader.config.get("rope_scaling")
+    extended = reader.config.get("rope_scaling") or reader.rotary_parameters()
     inside = extended.get("original_max_position_embeddings") if isinstance(extended, dict) else None
     original = inside if inside is not None else reader.config.get("original_max_position_embeddings")
     return min(original, positions) if isinstance(original, int) and original > 0 else positions
@@ -128,5 +146,12 @@ def _sequence_remark(sequence: int, positions: int, *, chosen: bool) -> Iterator
 
 def _rotary_remark(reader: Reader) -> Iterator[str]:
     """Yields the remark that the angles of rotary positions differ, which changes no operation."""
-    if reader.config.get("rope_scaling"):
+    kind = reader.rotary_parameters().get("rope_type", "default")
+    if reader.config.get("rope_scaling") or kind != "default":
         yield "rotary positions are not scaled"
+
+
+def _left_out(reader: Reader) -> Iterator[str]:
+    """Yields the remark that layers which predict further tokens are left out, as the model classes leave them out."""
+    if reader.config.get("num_nextn_predict_layers"):
+        yield "the layers that predict further tokens are left out"

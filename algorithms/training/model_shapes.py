@@ -128,6 +128,11 @@ class ModelShape:
     @property
     def attended(self) -> int:
         """Columns of the output of attention, before the product that projects it."""
+        return self.heads * self.architecture.value(self.head)
+
+    @property
+    def scored(self) -> int:
+        """Columns of all queries."""
         return self.heads * self.head
 
     @property
@@ -138,12 +143,23 @@ class ModelShape:
     @property
     def qkv(self) -> int:
         """Columns of queries, keys and values together."""
-        return self.head * (self.heads + 2 * self.key_value_heads)
+        return self.scored + (self.head + self.architecture.value(self.head)) * self.key_value_heads
 
     @property
     def products(self) -> int:
         """Weight elements of a layer's products."""
-        return self.hidden * (self.qkv + self.attended + self.up + self.mlp)
+        return self._projections + self.hidden * (self.attended + self.up + self.mlp)
+
+    @property
+    def _projections(self) -> int:
+        """Weight elements of the products from the stream to queries, keys and values."""
+        architecture = self.architecture
+        if not architecture.key_rank:
+            return self.hidden * self.qkv
+        queries, low = self.scored, architecture.query_rank
+        pairs = self.scored + self.attended - self.heads * architecture.rotary_columns
+        keys = self.hidden * (architecture.key_rank + architecture.rotary_columns) + architecture.key_rank * pairs
+        return keys + (low * (self.hidden + queries) if low else self.hidden * queries)
 
     @property
     def layer_parameters(self) -> int:
@@ -152,7 +168,13 @@ class ModelShape:
         if architecture.qkv_biases:
             biases = self.qkv
         norms = (4 if architecture.norm_place == "both" else 2) * self._normalisation
-        return self.products + biases + norms + self._query_key_norm
+        return self.products + biases + norms + self._query_key_norm + self._latent_norms
+
+    @property
+    def _latent_norms(self) -> int:
+        """Parameters of the normalisations of the latents of a layer."""
+        vectors = 2 if self.architecture.norm == "layer" else 1
+        return vectors * (self.architecture.key_rank + self.architecture.query_rank)
 
     @property
     def _query_key_norm(self) -> int:

@@ -135,6 +135,16 @@ class Scheme(Protocol):
     def linear(self, linear: Linear) -> Layer:
         """Forward and backward pass of a product."""
 
+    def latent(self, linear: Linear) -> Layer:
+        """A product whose output has few columns and the stream layout, like its input; it has no bias."""
+
+    def shared(self, linear: Linear) -> Layer:
+        """A product whose output has whole columns, which all heads read, and the rows of the inner layout.
+
+        The gradient of the output is a partial sum over the axis that cuts the columns of the inner layout.  The
+        product has no bias.
+        """
+
     def vector(self, name: str, columns: Part, layout: Layout, start: Start, copies: Copies) -> Vector:
         """A vector parameter (bias, γ, β) that belongs to the columns of an activation.
 

@@ -34,6 +34,7 @@ from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.architecture import PLAIN, Architecture
 from quadrille.algorithms.training.layers import Layer, Parameter, Start
 from quadrille.algorithms.training.scheme import Layout, Linear, Vector, check_axes, sides
+from quadrille.algorithms.training.uncut_products import UncutProduct
 from quadrille.algorithms.training.vector_parameters import bias_of, diagonal_vector, replicated_vector
 from quadrille.algorithms.training.vocabulary import WHOLE_ROWS, VocabularyLayout, embedding, vocabulary_loss
 
@@ -85,6 +86,15 @@ class Scheme4D:
 
     def linear(self, linear: Linear) -> Layer:
         return _Product(self, linear).layer()
+
+    def latent(self, linear: Linear) -> Layer:
+        return self._uncut(linear).latent()
+
+    def shared(self, linear: Linear) -> Layer:
+        return self._uncut(linear).shared()
+
+    def _uncut(self, linear: Linear) -> UncutProduct:
+        return UncutProduct(linear, self.stream, self.inner, self.axes, self.scattered)
 
     def vector(self, name: str, columns: Part, layout: Layout, start: Start, copies: Copies) -> Vector:
         match self.vectors:

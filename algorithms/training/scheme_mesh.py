@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 
 from quadrille.algorithms.matmuls.summa import MovedPanels, product_nn, product_nt, product_tn
 from quadrille.algorithms.schedule.grid import Axis, Grid
+from quadrille.algorithms.schedule.ops import AllGather, AllToAll, ReduceScatter
 from quadrille.algorithms.schedule.parts import Panel, Part
 from quadrille.algorithms.schedule.program import Program
 from quadrille.algorithms.schedule.tensors import Copies, Tensor
@@ -62,6 +63,12 @@ class SchemeMesh:
     def linear(self, linear: Linear) -> Layer:
         return _Product(self, linear).layer()
 
+    def latent(self, linear: Linear) -> Layer:
+        return _Product(self, linear).layer()
+
+    def shared(self, linear: Linear) -> Layer:
+        return _gathered_columns(self, linear)
+
     def vector(self, name: str, columns: Part, layout: Layout, start: Start, copies: Copies) -> Vector:
         """A vector on the first row of the mesh."""
         return first_row_vector(name, columns, layout, start, copies, "z")
@@ -85,6 +92,31 @@ class SchemeMesh:
     def panels(self, dimension: Part, loop: str) -> Panel:
         """Panels of a dimension that x cuts as columns and z as rows."""
         return Panel(dimension.dimension, self.panel, ("x", "z"), loop, unit=dimension.unit)
+
+
+def _gathered_columns(scheme: SchemeMesh, linear: Linear) -> Layer:
+    """A product whose output's columns are exchanged for rows over x, and whose rows are gathered then."""
+    name, axis = linear.name, BLOCKS.columns
+    into, gradient = f"{name} O", f"{name} dO"
+    product = _Product(scheme, replace(linear, into=into, into_gradient=gradient)).layer()
+    rows = BLOCKS.cut_rows(linear.rows)
+    pieces = replace(rows, finer=(axis,))
+    tensors = (
+        Tensor(linear.into, rows, linear.outputs),
+        *(Tensor(f"{name} {letter} rows", pieces, linear.outputs) for letter in ("O", "dO")),
+        BLOCKS.tensor(gradient, linear.rows, linear.outputs),
+    )
+    forward: Program = (
+        *product.forward,
+        AllToAll(name=f"{name} join O", axis=axis, source=into, into=f"{name} O rows"),
+        AllGather(name=f"{name} gather O", axis=axis, source=f"{name} O rows", into=linear.into),
+    )
+    backward: Program = (
+        ReduceScatter(name=f"{name} scatter dO", axis=axis, source=linear.into_gradient, into=f"{name} dO rows"),
+        AllToAll(name=f"{name} cut dO", axis=axis, source=f"{name} dO rows", into=gradient),
+        *product.backward,
+    )
+    return Layer((*product.tensors, *tensors), product.parameters, forward, backward)
 
 
 class _Product:

@@ -28,6 +28,7 @@ from quadrille.algorithms.schedule.tensors import Copies, ElementType, Tensor
 from quadrille.algorithms.training.adam import STEP
 from quadrille.algorithms.training.architecture import PLAIN, Architecture, Gate
 from quadrille.algorithms.training.dropout import MASK, NO_DROPOUT, Dropout
+from quadrille.algorithms.training.latent_attention import LatentAttention
 from quadrille.algorithms.training.layers import Layer
 from quadrille.algorithms.training.normalisation import Norm, normalisation
 from quadrille.algorithms.training.query_key_norm import query_key_norm
@@ -79,6 +80,11 @@ class LayerShape:
         return ((LAYER, self.layers),)
 
     @property
+    def value(self) -> int:
+        """Columns of a value head."""
+        return self.architecture.value(self.head)
+
+    @property
     def group(self) -> int:
         """Query heads that share a key and a value."""
         return self.architecture.group(self.heads)
@@ -111,11 +117,11 @@ class LayerShape:
     @property
     def qkv(self) -> Part:
         """Columns of queries, keys and values, group by group."""
-        return self.of_queries(self.head, more=2)
+        return Part("heads", unit=(self.group + 1) * self.head + self.value)
 
-    def of_queries(self, each: int, more: int = 0) -> Part:
-        """`each` columns for every query head, and for `more` heads of its group."""
-        return Part("heads", unit=(self.group + more) * each)
+    def of_queries(self, each: int) -> Part:
+        """`each` columns for every query head."""
+        return Part("heads", unit=self.group * each)
 
     @property
     def up(self) -> Part:
@@ -131,11 +137,9 @@ def transformer_layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
 
 def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
     """The layer that stores what its backward pass reads."""
-    hidden, inner, heads = Part("hidden"), Part("inner"), shape.of_queries(shape.head)
+    hidden, inner, heads = Part("hidden"), Part("inner"), shape.of_queries(shape.value)
     attention, mlp = (_branch(shape, rows, scheme, number) for number in (1, 2))
-    qkv = scheme.linear(
-        _linear(shape, rows, "QKV", (hidden, shape.qkv), (attention.reads, "QKV"), ("dN1", "dQKV")),
-    )
+    qkv = _qkv(shape, rows, scheme, attention.reads)
     project = scheme.linear(
         _linear(shape, rows, "project", (heads, hidden), ("A", "D"), ("dA", attention.gradient), "transposed")
     )
@@ -188,6 +192,14 @@ def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
             ),
         ),
     )
+
+
+def _qkv(shape: LayerShape, rows: Part, scheme: Scheme, source: str) -> Layer:
+    """The projections from the input of attention to QKV."""
+    if shape.architecture.key_rank:
+        return LatentAttention(shape.architecture, rows, source, "dN1", shape.copies, shape.gathered, scheme).layer()
+    linear = _linear(shape, rows, "QKV", (Part("hidden"), shape.qkv), (source, "QKV"), ("dN1", "dQKV"))
+    return scheme.linear(linear)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +289,7 @@ def _with_copies(shape: LayerShape, sublayer: Layer) -> list[Tensor]:
 def _activations(shape: LayerShape, rows: Part, scheme: Scheme) -> list[Tensor]:
     """Activations between the sublayers, and the gradients of all activations."""
     stream, inner, copies = scheme.stream, scheme.inner, shape.copies
-    hidden, wide, heads = Part("hidden"), Part("inner"), shape.of_queries(shape.head)
+    hidden, wide, heads = Part("hidden"), Part("inner"), shape.of_queries(shape.value)
     attention = _attention(shape)
     of_queries = [
         replace(inner.tensor(name, rows, shape.of_queries(attention.columns), attention.copies), dtype=dtype)
@@ -422,7 +434,9 @@ def _scalars(shape: LayerShape) -> tuple[tuple[str, float], ...]:
     if shape.group > 1:
         scalars.append(("group", float(shape.group)))
     architecture = shape.architecture
-    if architecture.rotary_share < 1:
+    if shape.value != shape.head:
+        scalars.append(("value", float(shape.value)))
+    if architecture.rotary_share < 1 or architecture.rotary_columns:
         scalars.append(("rotated", float(architecture.rotated_columns(shape.head))))
     if architecture.score_columns:
         scalars.append(("score_columns", architecture.score_columns))

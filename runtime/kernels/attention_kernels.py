@@ -4,6 +4,8 @@ The columns of a group are those of its query heads, then of the key and the val
 positions, queries and keys are rotated before they are multiplied: columns i and i + head / 2 of position p by the
 angle p · base^(-2 i / head). If only the first r columns of a head are rotated, r takes the place of head here.
 
+Values may have other columns than queries and keys (latent attention).
+
 With a window of w tokens, a token sees itself and the w - 1 tokens before it. With a soft cap c, scores s become
 c · tanh(s / c).
 
@@ -21,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from quadrille.algorithms.schedule.kernel_signatures import attention_columns
 from quadrille.runtime.arrays.array_library import Array
 from quadrille.runtime.kernels.dropout_kernels import first_row, kept, scale
 from quadrille.runtime.kernels.kernel_arguments import KernelArguments
@@ -74,9 +77,27 @@ def _rotations_on_host(sequence: int, half: int, base: float, direction: int, dt
 def _queries_keys_values(args: KernelArguments) -> tuple[Array, Array, Array]:
     """The rotated queries and keys, and the values."""
     sequence, head, group = _lengths(args)
-    x = _heads(args.sources[0], sequence, head, group + KEY_AND_VALUE)
-    q, k, v = x[:, :, :group], x[:, :, group : group + 1], x[:, :, group + 1 :]
+    if "value" in args.scalars:
+        q, k, v = _uneven_parts(args)
+    else:
+        x = _heads(args.sources[0], sequence, head, group + KEY_AND_VALUE)
+        q, k, v = x[:, :, :group], x[:, :, group : group + 1], x[:, :, group + 1 :]
     return _rotated(args, q, 1), _rotated(args, k, 1), v
+
+
+def _uneven_parts(args: KernelArguments) -> tuple[Array, Array, Array]:
+    """Queries, key and value of each group where a value has other columns than a query."""
+    sequence, head, group = _lengths(args)
+    whole, keys = attention_columns(args.scalars)[0], group * head
+    x = _heads(args.sources[0], sequence, whole, 1)[:, :, 0]
+    batch, groups = x.shape[:2]
+    q = x[..., :keys].reshape(batch, groups, sequence, group, head).transpose(0, 1, 3, 2, 4)
+    return q, x[:, :, None, :, keys : keys + head], x[:, :, None, :, keys + head :]
+
+
+def _value(args: KernelArguments) -> int:
+    """Columns of a value, and of the output of a head."""
+    return int(args.scalars.get("value", args.scalars["head"]))
 
 
 def _transposed(x: Array) -> Array:
@@ -126,8 +147,8 @@ def _softmax(args: KernelArguments, scores: Array) -> tuple[Array, Array]:
 def _mask(args: KernelArguments, weights: Array) -> Array:
     """Whether dropout keeps each weight; its column is numbered over the heads of the model, then over the keys."""
     xp, (sequences, groups, heads, sequence, _) = args.xp, weights.shape
-    _, head, group = _lengths(args)
-    first_head = args.blocks[0].columns[0] // ((group + KEY_AND_VALUE) * head) * group
+    _, _, group = _lengths(args)
+    first_head = args.blocks[0].columns[0] // attention_columns(args.scalars)[0] * group
     tokens = xp.arange(sequences)[:, None] * sequence + xp.arange(sequence)[None, :]
     head_numbers = first_head + xp.arange(groups)[:, None] * heads + xp.arange(heads)[None, :]
     columns = head_numbers[None, :, :, None, None] * sequence + xp.arange(sequence)
@@ -172,9 +193,9 @@ def attention_dropping(args: KernelArguments) -> None:
 
 def attention_gradient(args: KernelArguments) -> None:
     """The gradients of q, k and v; the weights are recomputed from the stored logarithms."""
-    sequence, head, group = _lengths(args)
+    sequence, _, group = _lengths(args)
     q, k, v = _queries_keys_values(args)
-    y, g = (_heads(array, sequence, head, group) for array in (args.sources[1], args.sources[3]))
+    y, g = (_heads(array, sequence, _value(args), group) for array in (args.sources[1], args.sources[3]))
     log_sums = _heads(args.sources[2], sequence, 1, group)
     scores, slopes = _scores(args, q, k)
     weights = args.xp.exp(scores - log_sums)
@@ -185,17 +206,18 @@ def attention_gradient(args: KernelArguments) -> None:
 
 def attention_keeping_gradient(args: KernelArguments) -> None:
     """The gradients of q, k and v, from the stored weights."""
-    sequence, head, group = _lengths(args)
-    weights, g = _heads(args.sources[1], sequence, sequence, group), _heads(args.sources[2], sequence, head, group)
+    sequence, _, group = _lengths(args)
+    weights = _heads(args.sources[1], sequence, sequence, group)
+    g = _heads(args.sources[2], sequence, _value(args), group)
     qkv = _queries_keys_values(args)
     _write_gradients(args, qkv, weights, g, None, None, weights, _slopes(args, qkv))
 
 
 def attention_dropping_gradient(args: KernelArguments) -> None:
     """The gradients of q, k and v, from the stored weights before and after dropout and the stored mask."""
-    sequence, head, group = _lengths(args)
+    sequence, _, group = _lengths(args)
     weights, mask, after = (_heads(array, sequence, sequence, group) for array in args.sources[1:4])
-    g = _heads(args.sources[4], sequence, head, group)
+    g = _heads(args.sources[4], sequence, _value(args), group)
     qkv = _queries_keys_values(args)
     _write_gradients(args, qkv, weights, g, None, mask * scale(args), after, _slopes(args, qkv))
 
@@ -236,7 +258,38 @@ def _write_gradients(
         _rotated(args, _summed_over_group(xp.matmul(_transposed(gradient_scores), q)), -1),
         _summed_over_group(xp.matmul(_transposed(after), g)),
     ]
-    args.into[0][...] = _rows(xp.concatenate(gradients, axis=2))
+    if "value" not in args.scalars:
+        args.into[0][...] = _rows(xp.concatenate(gradients, axis=2))
+        return
+    parts = [x.transpose(0, 3, 1, 2, 4).reshape(*x.shape[0:4:3], x.shape[1], -1) for x in gradients]
+    args.into[0][...] = xp.concatenate(parts, axis=3).reshape(args.into[0].shape)
+
+
+def join_heads(args: KernelArguments) -> None:
+    """QKV of latent attention, from queries, pairs of a key and a value, and the rotated columns of all keys."""
+    head, rotated = int(args.scalars["head"]), int(args.scalars["rotated"])
+    into, (queries, pairs) = (
+        _by_head(args, args.into[0], "qkv"),
+        (_by_head(args, array, word) for array, word in zip(args.sources[:2], ("head", "pair"), strict=True)),
+    )
+    into[..., :head] = queries
+    into[..., head : head + rotated] = args.sources[2][:, None]
+    into[..., head + rotated :] = pairs
+
+
+def split_heads(args: KernelArguments) -> None:
+    """The gradients of the three parts that `join_heads` joins; that of the shared columns is a sum over heads."""
+    head, rotated = int(args.scalars["head"]), int(args.scalars["rotated"])
+    g = _by_head(args, args.sources[0], "qkv")
+    _by_head(args, args.into[0], "head")[...] = g[..., :head]
+    _by_head(args, args.into[1], "pair")[...] = g[..., head + rotated :]
+    args.into[2][...] = g[..., head : head + rotated].sum(axis=1)
+
+
+def _by_head(args: KernelArguments, x: Array, word: str) -> Array:
+    """Rows x columns as rows x heads x columns of a head; a view."""
+    columns = attention_columns(args.scalars)[0] if word == "qkv" else int(args.scalars[word])
+    return x.reshape(x.shape[0], x.shape[1] // columns, columns)
 
 
 def _summed_over_group(x: Array) -> Array:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from quadrille.algorithms.analysis.host_passes import attention_piece, piece_rows
-from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS, SIGNATURES, Function
+from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS, SIGNATURES, Function, attention_columns
 from quadrille.runtime.kernels.kernel_arguments import KernelArguments
 
 BY_ELEMENT: tuple[Function, ...] = ("gelu", "gelu_gradient", "adam")
@@ -24,6 +24,8 @@ BY_ROWS: tuple[Function, ...] = (
     "rms_normalise",
     "rms_sums",
     "rms_gradient",
+    "join_heads",
+    "split_heads",
     "exponential_sums",
     "embed",
 )
@@ -75,9 +77,9 @@ def rows_of(function: Function, args: KernelArguments) -> Iterator[KernelArgumen
 def _of_heads(args: KernelArguments) -> Iterator[KernelArguments]:
     """Pieces of whole sequences and whole groups of heads; an array's columns divide evenly among the groups."""
     scalars = args.scalars
-    length, head, group = int(scalars["sequence"]), int(scalars["head"]), int(scalars.get("group", 1))
+    length, group = int(scalars["sequence"]), int(scalars.get("group", 1))
     rows, columns = args.sources[0].shape
-    groups = columns // ((group + 2) * head)
+    groups = columns // attention_columns(scalars)[0]
     sequences, groups_of_piece = attention_piece(length, group, groups)
     for top in range(0, rows, sequences * length):
         for left in range(0, groups, groups_of_piece):

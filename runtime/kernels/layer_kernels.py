@@ -234,6 +234,8 @@ KERNELS: dict[Function, Callable[[KernelArguments], None]] = {
     "rms_sums": norm_kernels.rms_sums,
     "rms_gradient": norm_kernels.rms_gradient,
     "rms_parameter_sums": norm_kernels.rms_parameter_sums,
+    "join_heads": attention_kernels.join_heads,
+    "split_heads": attention_kernels.split_heads,
     "attention": attention_kernels.attention,
     "attention_gradient": attention_kernels.attention_gradient,
     "attention_keeping": attention_kernels.attention_keeping,

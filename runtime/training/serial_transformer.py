@@ -144,13 +144,16 @@ def _queries(
 ) -> Iterator[tuple[slice, list[slice], slice]]:
     """For each query head of each sequence: its rows, the columns of its q, k and v, and the columns of its output."""
     group = heads // (architecture.key_heads or heads)
-    head = qkv.shape[1] // (heads // group * (group + 2))
+    of_group = qkv.shape[1] // (heads // group)
+    value = architecture.value_columns or of_group // (group + 2)
+    head = (of_group - value) // (group + 1)
     for start in range(0, qkv.shape[0], sequence):
         for j in range(heads):
-            first = j // group * (group + 2)
-            columns = [first + j % group, first + group, first + group + 1]
-            of_head = [slice(column * head, (column + 1) * head) for column in columns]
-            yield slice(start, start + sequence), of_head, slice(j * head, (j + 1) * head)
+            first = j // group * of_group
+            key = first + group * head
+            query = first + j % group * head
+            of_head = [slice(query, query + head), slice(key, key + head), slice(key + head, key + head + value)]
+            yield slice(start, start + sequence), of_head, slice(j * value, (j + 1) * value)
 
 
 def _operands(qkv: Array, of_head: Sequence[slice], rules: AttentionRules) -> tuple[Array, Array, Array]:
@@ -209,7 +212,8 @@ def attention(
     """The output of causal attention. The columns of `qkv` for a group are its queries, then their key and value."""
     masks, rules = masks or Masks(), AttentionRules(architecture, layer)
     groups = architecture.key_heads or heads
-    output = np.empty((qkv.shape[0], qkv.shape[1] // (heads + 2 * groups) * heads))
+    value = architecture.value_columns or qkv.shape[1] // (heads + 2 * groups)
+    output = np.empty((qkv.shape[0], value * heads))
     for rows, of_head, columns in _queries(qkv, sequence, heads, architecture):
         q, k, v = _operands(qkv[rows], of_head, rules)
         head = columns.start // (columns.stop - columns.start)
@@ -320,7 +324,7 @@ class Transformer:
         """The output of a layer and the values that its gradient needs."""
         suffix = f" layer {number}"
         n1 = self.input_norm(x, "norm1", suffix)
-        qkv = self.product(n1, "QKV", suffix)
+        qkv = self.projected(n1, suffix)
         normalised = self.query_key_norm(qkv, suffix)
         a = attention(normalised, self.sequence, self.heads, self.architecture, self.masks, number)
         d = self.product(a, "project", suffix)
@@ -346,8 +350,55 @@ class Transformer:
             normalised, self.sequence, self.heads, towards_a, self.architecture, self.masks, number
         )
         towards_qkv = self.backward_query_key_norm(qkv, towards_normalised, suffix)
-        towards_n1 = self.backward_product(n1, "QKV", suffix, towards_qkv)
+        towards_n1 = self.backward_projected(n1, towards_qkv, suffix)
         return g + self.backward_input_norm(x, "norm1", towards_n1, suffix)
+
+    def projected(self, n: Array, suffix: str) -> Array:
+        """The queries, keys and values of a layer, from the input of its attention."""
+        if not self.architecture.key_rank:
+            return self.product(n, "QKV", suffix)
+        q, keys = self._query_input(n, suffix), self._latent(n, "key", suffix)
+        shared = self.product(n, "key rotary", suffix)
+        queries, pairs = self.product(q, self._query_product, suffix), self.product(keys, "key up", suffix)
+        rows, heads = n.shape[0], self.heads
+        of_heads = [
+            queries.reshape(rows, heads, -1),
+            np.repeat(shared[:, None], heads, axis=1),
+            pairs.reshape(rows, heads, -1),
+        ]
+        return np.concatenate(of_heads, axis=2).reshape(rows, -1)
+
+    def backward_projected(self, n: Array, g: Array, suffix: str) -> Array:
+        """The gradient of the input of attention, from that of its queries, keys and values."""
+        if not self.architecture.key_rank:
+            return self.backward_product(n, "QKV", suffix, g)
+        head, rotated = self.architecture.head_columns, self.architecture.rotary_columns
+        of_heads = g.reshape(n.shape[0], self.heads, -1)
+        queries, shared, pairs = np.split(of_heads, [head, head + rotated], axis=2)
+        rows = n.shape[0]
+        q, keys = self._query_input(n, suffix), self._latent(n, "key", suffix)
+        towards_q = self.backward_product(q, self._query_product, suffix, queries.reshape(rows, -1))
+        if self.architecture.query_rank:
+            towards_q = self._backward_latent(n, towards_q, "query", suffix)
+        towards_keys = self.backward_product(keys, "key up", suffix, pairs.reshape(rows, -1))
+        towards_n = towards_q + self._backward_latent(n, towards_keys, "key", suffix)
+        return towards_n + self.backward_product(n, "key rotary", suffix, shared.sum(axis=1))
+
+    @property
+    def _query_product(self) -> str:
+        return "query up" if self.architecture.query_rank else "query"
+
+    def _query_input(self, n: Array, suffix: str) -> Array:
+        return self._latent(n, "query", suffix) if self.architecture.query_rank else n
+
+    def _latent(self, n: Array, kind: str, suffix: str) -> Array:
+        """The normalised latent of queries or of keys and values."""
+        return self.norm(self.product(n, f"{kind} down", suffix), f"{kind} latent", suffix)
+
+    def _backward_latent(self, n: Array, g: Array, kind: str, suffix: str) -> Array:
+        latent = self.product(n, f"{kind} down", suffix)
+        towards = self.backward_norm(latent, f"{kind} latent", g, suffix)
+        return self.backward_product(n, f"{kind} down", suffix, towards)
 
     def _query_key_parts(self, qkv: Array, suffix: str) -> Iterator[tuple[Array, str, Array]]:
         """The columns that are normalised together, the name of their γ, and its columns."""

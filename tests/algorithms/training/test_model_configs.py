@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.training.architecture import LLAMA
 from quadrille.algorithms.training.gpt import gpt_from_shape
 from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.training.model_shapes import GEMMA2, GEMMA3, NAMED_QWEN3, OLMO2, QWEN25, SHAPES
@@ -211,15 +212,84 @@ QWEN15 = {
 }
 
 
+DEEPSEEK_V2_LITE = {
+    "model_type": "deepseek_v2",
+    "num_hidden_layers": 27,
+    "hidden_size": 2048,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "intermediate_size": 10944,
+    "moe_intermediate_size": 1408,
+    "max_position_embeddings": 163840,
+    "vocab_size": 102400,
+    "q_lora_rank": None,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "n_routed_experts": 64,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 6,
+    "first_k_dense_replace": 1,
+    "moe_layer_freq": 1,
+    "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096},
+}
+DEEPSEEK_V2 = DEEPSEEK_V2_LITE | {
+    "num_hidden_layers": 60,
+    "hidden_size": 5120,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 128,
+    "intermediate_size": 12288,
+    "moe_intermediate_size": 1536,
+    "q_lora_rank": 1536,
+    "n_routed_experts": 160,
+}
+DEEPSEEK_V3 = DEEPSEEK_V2 | {
+    "model_type": "deepseek_v3",
+    "num_hidden_layers": 61,
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "moe_intermediate_size": 2048,
+    "vocab_size": 129280,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 8,
+    "first_k_dense_replace": 3,
+    "n_group": 8,
+    "topk_group": 4,
+    "num_nextn_predict_layers": 1,
+}
+DENSE_DEEPSEEK = {
+    "model_type": "deepseek_v3",
+    "num_key_value_heads": 4,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 6,
+}
+
+
 @pytest.mark.parametrize(
     ("keys", "parameters", "active"),
     [
+        (DEEPSEEK_V2_LITE, 15_706_484_224, 2.66e9),
+        (DEEPSEEK_V2, 235_741_434_880, 21.4e9),
+        (DEEPSEEK_V3, 671_026_404_352, 37.6e9),
         (MIXTRAL, 46_702_792_704, 12.9e9),
         (QWEN3_30B, 30_532_122_624, 3.35e9),
         (QWEN3_235B, 235_093_634_560, 22.2e9),
         (QWEN15, 14_315_784_192, 2.7e9),
     ],
-    ids=["mixtral-8x7b", "qwen3-30b-a3b", "qwen3-235b-a22b", "qwen1.5-moe-a2.7b"],
+    ids=[
+        "deepseek-v2-lite",
+        "deepseek-v2",
+        "deepseek-v3",
+        "mixtral-8x7b",
+        "qwen3-30b-a3b",
+        "qwen3-235b-a22b",
+        "qwen1.5-moe-a2.7b",
+    ],
 )
 def test_experts_are_counted_as_published_and_refused_by_schedules(tmp_path, keys, parameters, active):
     """Totals: safetensors of huggingface.co; active ones: the names, and "Mixtral of Experts", arXiv 2401.04088."""
@@ -228,6 +298,36 @@ def test_experts_are_counted_as_published_and_refused_by_schedules(tmp_path, key
     assert shape.active_parameters == pytest.approx(active, rel=0.01)
     with pytest.raises(InputError, match="no schedule has experts yet, and this model has"):
         gpt_from_shape(shape, 4)
+
+
+def test_latent_attention_of_a_dense_file_is_read_and_trained_by_a_schedule(tmp_path):
+    shape = shape_of(tmp_path, **DENSE_DEEPSEEK, head_dim=4, num_nextn_predict_layers=1)
+    architecture = replace(LLAMA, key_rank=16, query_rank=24, head_columns=12, rotary_columns=4, value_columns=6)
+    assert shape.architecture == architecture
+    assert shape.differences == ("the layers that predict further tokens are left out",)
+    assert gpt_from_shape(shape, 4).architecture == architecture
+
+
+@pytest.mark.parametrize(
+    ("tables", "bases"),
+    [
+        ({"rope_type": "default", "rope_theta": 5e5}, (5e5, 1e4)),
+        ({"full_attention": {"rope_theta": 2e6}, "sliding_attention": {"rope_theta": 3e4}}, (2e6, 3e4)),
+        ({"sliding_attention": {"rope_theta": 3e4}, "full_attention": {"rope_theta": 2e6}}, (2e6, 3e4)),
+    ],
+)
+def test_tables_of_rotary_parameters_give_a_base_for_each_type_of_layer(tmp_path, tables, bases):
+    shape = shape_of(tmp_path, model_type="gemma3_text", **GEMMA3_KEYS, rope_parameters=tables)
+    assert (shape.architecture.rotary_base, shape.architecture.local_rotary_base) == bases
+    olmo = shape_of(tmp_path, model_type="olmo3", rope_parameters=tables)
+    assert (olmo.architecture.rotary_base, olmo.architecture.local_rotary_base or 1e4) == bases
+
+
+def test_a_model_with_windows_alone_takes_their_table(tmp_path):
+    tables = {"sliding_attention": {"rope_theta": 3e4, "rope_type": "linear"}}
+    shape = shape_of(tmp_path, model_type="mistral", sliding_window=8, rope_parameters=tables)
+    assert shape.architecture == replace(LLAMA, key_heads=2, window=8, rotary_base=3e4)
+    assert shape.differences == ("rotary positions are not scaled",)
 
 
 # What is refused.
@@ -281,9 +381,22 @@ def test_experts_are_counted_as_published_and_refused_by_schedules(tmp_path, key
             {"model_type": "qwen3_moe", "moe_intermediate_size": 8, "mlp_only_layers": [6]},
             "mlp_only_layers = [6]: a list of numbers of layers from 0 to 5",
         ),
+        ({"model_type": "deepseek_v3", "vocab_size": ...}, "vocab_size, kv_lora_rank, qk_nope_head_dim, qk_rope_he"),
+        (DENSE_DEEPSEEK | {"num_key_value_heads": 2}, "num_key_value_heads = 2 contradicts kv_lora_rank"),
+        (DENSE_DEEPSEEK | {"qk_head_dim": 13}, "qk_head_dim = 13 contradicts qk_nope_head_dim + qk_rope_head_dim = 12"),
+        (DENSE_DEEPSEEK | {"n_routed_experts": 8}, "num_experts_per_tok, moe_intermediate_size are missing, beside"),
+        (DENSE_DEEPSEEK | {"qk_rope_head_dim": 3}, "rotary_columns 3: an even number below head_columns = 11"),
+        (DEEPSEEK_V3 | {"n_group": 7}, "n_group = 7: a number that divides n_routed_experts = 256"),
+        (DEEPSEEK_V3 | {"topk_group": 9}, "topk_group = 9: a whole number from 1 to n_group = 8"),
+        (DEEPSEEK_V3 | {"first_k_dense_replace": 62}, "first_k_dense_replace = 62: a whole number from 0 to"),
         (
-            {"model_type": "deepseek_v3", "n_routed_experts": 256},
-            "kv_lora_rank: no schedule has attention with latent keys",
+            {"model_type": "llama", "rope_theta": 1e4, "rope_parameters": {"rope_theta": 5e5}},
+            "rope_theta = 10000.0 contradicts 500000.0 in rope_parameters",
+        ),
+        ({"model_type": "llama", "rope_parameters": 5}, "rope_parameters = 5: a table is needed"),
+        (
+            {"model_type": "olmo3", "rope_parameters": {"sliding_attention": {"rope_theta": "big"}}},
+            "rope_theta = 'big'",
         ),
         ({"model_type": "gpt_oss"}, "num_local_experts: no schedule has experts with biases"),
     ],

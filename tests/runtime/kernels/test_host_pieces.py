@@ -16,6 +16,7 @@ from quadrille.runtime.kernels.layer_kernels import carry_out
 
 SEQUENCE, HEAD, GROUPS, SEQUENCES = 6, 4, 3, 5
 SCALARS = {"columns": 7.0, "epsilon": 1e-5, "weight": 0.25, "dropout": 0.3, "place": 1.0, "tokens": 30.0}
+SCALARS |= {"head": 4.0, "value": 3.0, "rotated": 2.0, "pair": 5.0}
 WHOLE, SMALL = 1 << 30, 40
 
 
@@ -36,12 +37,12 @@ def results(monkeypatch, function, args, elements):
 def test_pieces_of_rows_give_the_same_bits(monkeypatch, function):
     signature, lengths = (
         SIGNATURES[function],
-        {"m": 13, "n": 7, "2n": 14, "v": 13, "h": 7},
+        {"m": 13, "n": 7, "2n": 14, "v": 13, "h": 7, "(qkv)h": 22, "(head)h": 8, "(pair)h": 10, "r": 2},
     )
     random = np.random.default_rng(1)
     into, sources = (arrays(random, shapes, lengths) for shapes in (signature.into, signature.sources))
     tokens = random.integers(0, 9, (13, 1))
-    if "v" in "".join(signature.sources):
+    if any("v" in shape.split() for shape in signature.sources):
         at = 0 if function == "embed" else len(sources) - 1
         sources = (*sources[:at], tokens, *sources[at + 1 :])
     args = KernelArguments(np, into, (), sources, (Block((0, 13), (0, 13)),) * len(sources), SCALARS, 0)
@@ -54,14 +55,14 @@ def attention_arguments(function, group, extra):
     random, rows = np.random.default_rng(2), SEQUENCES * SEQUENCE
     lengths = {
         "m": rows,
-        "(group+2)h": GROUPS * (group + 2) * HEAD,
-        "(group)h": GROUPS * group * HEAD,
+        "(qkv)h": GROUPS * (group + 2) * HEAD,
+        "(attended)h": GROUPS * group * HEAD,
         "-": GROUPS * group,
         "w": GROUPS * group * SEQUENCE,
     }
     signature = SIGNATURES[function]
     into, sources = (arrays(random, shapes, lengths) for shapes in (signature.into, signature.sources))
-    blocks = (Block((30, 30 + rows), (lengths["(group+2)h"], 2 * lengths["(group+2)h"])),) * len(sources)
+    blocks = (Block((30, 30 + rows), (lengths["(qkv)h"], 2 * lengths["(qkv)h"])),) * len(sources)
     scalars = {"sequence": SEQUENCE, "head": HEAD, "group": group} | extra
     return KernelArguments(np, into, (), sources, blocks, scalars, 0)
 
