@@ -12,12 +12,14 @@ app.panels = {
     "Predict": ("simulate", "rank", "sweep", "schedule", "explain", "collective", "flows"),
     "Measure": ("launch", "run", "calibrate", "compare", "operands", "lab", "bench"),
     "Look up": ("machines", "models", "topologies", "topology", "schema", "completion"),
+    "Bring in": ("import",),
     "Ask": ("study",),
 }
 study = Group("study", "Run one of the studies that answer what-if questions.")
 topology_group = Group("topology", "Show the links, bisection bandwidth and diameter of a network.")
 laboratory_group = Group("lab", "Run ranks on an emulated network (Linux, root).")
-for group in (study, topology_group, laboratory_group):
+import_group = Group("import", "Make Quadrille's files from files of other programs.")
+for group in (study, topology_group, laboratory_group, import_group):
     app.add_command(group)
 
 

@@ -17,7 +17,7 @@ import click
 
 from quadrille.algorithms.errors import InputError, ParameterError, QuadrilleError
 from quadrille.algorithms.optional_packages import missing_extra
-from quadrille.cli.app import app, is_first, laboratory_group, study, topology_group
+from quadrille.cli.app import app, import_group, is_first, laboratory_group, study, topology_group
 from quadrille.cli.command_declarations import CommandModule
 from quadrille.runtime.host.console import INTERRUPTED, remark
 
@@ -80,6 +80,13 @@ def load_lookups() -> object:
     return lookup_commands
 
 
+def load_imports() -> object:
+    """The module with the commands that read files of other programs."""
+    from quadrille.cli import import_commands
+
+    return import_commands
+
+
 def load_studies() -> object:
     """The module with the commands of the studies."""
     from quadrille.cli import study_commands
@@ -96,6 +103,7 @@ app.modules += [
 ]
 topology_group.modules.append(CommandModule(("show",), load_networks))
 laboratory_group.modules.append(CommandModule(("up", "run", "down", "status"), load_laboratories))
+import_group.modules.append(CommandModule(("job",), load_imports))
 study.modules.append(CommandModule((), load_studies))
 app.params += [
     click.Option(

@@ -1,0 +1,334 @@
+"""Megatron-LM's arguments as a `MegatronStep`: what each argument means, and what Megatron-LM assumes without it.
+
+Assumptions, as Megatron-LM makes them: layers of TransformerEngine with fused attention, dropout of 0.1, an MLP of four
+times hidden (8/3 with SwiGLU, in multiples of 64), gradients of bf16 summed in 32 bits, a vocabulary padded to a
+multiple of 128 times the tensor group, gradients accumulated by the product itself, no sequence parallelism on one
+tensor rank, one microbatch for each data rank.
+
+Source: NVIDIA, Megatron-LM, megatron/training/arguments.py (defaults and implications),
+megatron/training/tokenizer (padding; `NullTokenizer` adds one entry).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.training.megatron_step import MegatronStep
+from quadrille.experiments.import_.megatron_arguments import Argument, JobArguments
+
+GPT2_VOCABULARY = 50257
+DIVISIBLE_BY = 128
+DROPOUT = "0.1"
+GATED_MULTIPLE = 64
+SCRIPTS = ("", "pretrain_gpt.py", "pretrain_gpt_modelopt.py", "pretrain_gpt_core.py")
+NEVER = {
+    "num-experts": "experts",
+    "multi-latent-attention": "multi-latent attention",
+    "mtp-num-layers": "multi-token prediction",
+    "hybrid-override-pattern": "layers of several kinds",
+    "hybrid-layer-pattern": "layers of several kinds",
+    "is-hybrid-model": "layers of several kinds",
+    "heterogeneous-layers-config-path": "layers of several kinds",
+    "experimental-attention-variant": "other attention",
+    "export-kd-cfg": "teacher model",
+    "pipeline-model-parallel-layout": "stages of several kinds",
+    "decoder-num-layers": "encoder",
+    "num-layers-at-start-in-bf16": "layers in several precisions",
+}
+"""Arguments for which there is no experiment, with what they ask for."""
+APPROXIMATE = {
+    "fp8-format": "products in 8 bits are predicted in 16",
+    "fp8": "products in 8 bits are predicted in 16",
+    "fp4-format": "products in 4 bits are predicted in 16",
+    "squared-relu": "squared ReLU is predicted as GELU",
+    "rampup-batch-size": "the batch does not grow",
+    "step-batch-size-schedule": "the batch does not grow",
+    "optimizer-cpu-offload": "the optimizer stays on the GPU",
+    "cpu-offloading": "activations stay on the GPU",
+    "window-size": "attention has no window",
+    "window-attn-skip-freq": "attention has no window",
+    "recompute-modules": "another choice than core_attn is predicted as core_attn",
+    "optimizer": "another optimizer is predicted as Adam",
+    "cuda-graph-impl": "no CUDA graphs",
+    "external-cuda-graph": "no CUDA graphs",
+    "enable-cuda-graph": "no CUDA graphs",
+    "fp32-residual-connection": "the residual stream has the element type of activations",
+    "account-for-embedding-in-pipeline-split": "stages have the same number of layers",
+    "account-for-loss-in-pipeline-split": "stages have the same number of layers",
+}
+"""Arguments that an experiment can only approximate, with what it does instead."""
+EXACT_VALUES = {"optimizer": ("adam",), "recompute-modules": ("core_attn",), "cuda-graph-impl": ("none",)}
+"""Values of these arguments that are followed exactly."""
+NONE_OF_THEM = {"num-experts": ("1",), "mtp-num-layers": ("0",)}
+"""Values of refused arguments that ask for nothing."""
+BRACKETS = str.maketrans("", "", "[]'\",")
+"""Characters around the items of a list in a log."""
+READ = frozenset((
+    "num-layers", "hidden-size", "num-attention-heads", "seq-length", "vocab-size", "padded-vocab-size",
+    "make-vocab-size-divisible-by", "tokenizer-type", "ffn-hidden-size", "swiglu", "kv-channels",
+    "group-query-attention", "num-query-groups", "position-embedding-type", "use-rotary-position-embeddings",
+    "rotary-base", "rotary-percent", "max-position-embeddings", "normalization", "disable-bias-linear",
+    "add-qkv-bias", "qk-layernorm", "untie-embeddings-and-output-weights", "micro-batch-size", "global-batch-size",
+    "tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size", "sequence-parallel",
+    "num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank",
+    "microbatch-group-size-per-virtual-pipeline-stage", "decoder-first-pipeline-num-layers",
+    "decoder-last-pipeline-num-layers", "bf16", "fp16", "accumulate-allreduce-grads-in-fp32", "grad-reduce-in-bf16",
+    "use-distributed-optimizer", "num-distributed-optimizer-instances", "use-megatron-fsdp", "use-custom-fsdp",
+    "use-torch-fsdp2", "data-parallel-sharding-strategy", "overlap-grad-reduce", "overlap-param-gather",
+    "attention-backend", "use-flash-attn", "transformer-impl", "deterministic-mode", "recompute-granularity",
+    "recompute-activations", "recompute-method", "recompute-num-layers", "hidden-dropout", "attention-dropout",
+    "cross-entropy-loss-fusion", "cross-entropy-fusion-impl", "no-gradient-accumulation-fusion",
+    "no-create-attention-mask-in-dataloader", "clip-grad", "nproc-per-node", "nnodes",
+    "virtual-pipeline-model-parallel-size", "tp-comm-overlap", "no-async-tensor-model-parallel-allreduce",
+))  # fmt: skip
+"""Arguments that are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class MegatronJob:
+    """A job under Megatron-LM.
+
+    Parameters
+    ----------
+    step : training step
+    rotary_base, rotary_share : rotary positions; a share of 0 for none
+    clip : largest norm of the gradient; 0 for no limit
+    overlaps_gradients : whether sums of gradients over data overlap the backward pass
+    ignored : arguments that are not read, in the order of the file
+    approximated : what the step does instead, for arguments that cannot be followed
+    """
+
+    step: MegatronStep
+    rotary_base: float = 10000.0
+    rotary_share: float = 0.0
+    clip: float = 1.0
+    overlaps_gradients: bool = False
+    ignored: tuple[str, ...] = ()
+    approximated: tuple[str, ...] = ()
+
+
+def megatron_job(arguments: JobArguments, gpus: int | None = None) -> MegatronJob:
+    """The job that the arguments describe.
+
+    >>> words = {"num-layers": "2", "hidden-size": "64", "num-attention-heads": "4", "seq-length": "32"}
+    >>> job = megatron_job(JobArguments({**words, "micro-batch-size": "1", "vocab-size": "100", "bf16": True}, 2))
+    >>> job.step.inner, job.step.vocabulary, job.step.data, job.step.gradient_bytes
+    (256, 128, 2, 4)
+
+    Parameters
+    ----------
+    arguments : arguments as read from a file
+    gpus : number of GPUs; None for the number that the file names
+
+    Raises
+    ------
+    InputError : a missing or impossible value, or an argument for which there is no experiment
+    """
+    name = arguments.script.rpartition("/")[2]
+    if name not in SCRIPTS:
+        raise InputError(f"{name}: pretrain_gpt.py is accepted")
+    values = _Values(arguments.values)
+    for refused, asked in NEVER.items():
+        if (text := values.text(refused)) and text not in NONE_OF_THEM.get(refused, ()):
+            raise InputError(f"--{refused} {text:.40}: an experiment has no {asked} yet")
+    count = gpus or arguments.gpus
+    if count is None:
+        raise InputError("the number of GPUs is missing: --gpus N, or torchrun --nproc_per_node N in the file")
+    step = MegatronStep(gpus=count, **_sizes(values), **_layout(values, count), **_software(values), **_memory(values))
+    rotary = values.text("position-embedding-type") in ("rope", "yarn", "mrope")
+    return MegatronJob(
+        step,
+        values.number("rotary-base", 10000.0),
+        values.number("rotary-percent", 1.0) if rotary or values.on("use-rotary-position-embeddings") else 0.0,
+        values.number("clip-grad", 1.0),
+        values.on("overlap-grad-reduce"),
+        tuple(name for name in arguments.values if name not in READ and name not in APPROXIMATE),
+        tuple(_approximated(values)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Arguments by name, as numbers and words."""
+
+    values: Mapping[str, Argument] = field(default_factory=dict)
+
+    def on(self, name: str) -> bool:
+        """Whether a switch is set."""
+        return name in self.values
+
+    def text(self, name: str, default: str = "") -> str:
+        """The first word of a value; `yes` for a switch."""
+        value = self.values.get(name, default)
+        words = str(value).translate(BRACKETS).replace("AttnBackend.", "").split()
+        return "yes" if value is True else words[0] if words else ""
+
+    def whole(self, name: str, default: int | None = None) -> int:
+        """A whole number.
+
+        Raises
+        ------
+        InputError : the number is missing, or is none
+        """
+        text = self.text(name)
+        if not text and default is not None:
+            return default
+        if not text:
+            raise InputError(f"--{name} is missing: a whole number is needed")
+        if not text.isascii() or not text.isdigit() or len(text) > 12:
+            raise InputError(f"--{name} {text[:40]!r}: a whole number is accepted")
+        return int(text)
+
+    def number(self, name: str, default: float) -> float:
+        """A number from 0.
+
+        Raises
+        ------
+        InputError : no number
+        """
+        text = self.text(name)
+        try:
+            number = float(text) if text else default
+        except ValueError:
+            number = -1.0
+        if not 0 <= number < 1e30:
+            raise InputError(f"--{name} {text[:40]!r}: a number from 0 is accepted")
+        return number
+
+
+def _sizes(values: _Values) -> dict[str, Any]:
+    """The sizes of the model."""
+    hidden, heads = values.whole("hidden-size"), values.whole("num-attention-heads")
+    gated = values.on("swiglu")
+    usual = hidden * 8 // 3 // GATED_MULTIPLE * GATED_MULTIPLE if gated else 4 * hidden
+    learned = values.text("position-embedding-type", "learned_absolute") == "learned_absolute"
+    learned = learned and not values.on("use-rotary-position-embeddings")
+    grouped = values.on("group-query-attention")
+    sequence = values.whole("seq-length")
+    return {
+        "layers": values.whole("num-layers"),
+        "hidden": hidden,
+        "heads": heads,
+        "sequence": sequence,
+        "vocabulary": _vocabulary(values),
+        "inner": values.whole("ffn-hidden-size", usual),
+        "head_columns": values.whole("kv-channels", hidden // max(heads, 1)),
+        "key_heads": values.whole("num-query-groups", 1) if grouped else heads,
+        "gated": gated,
+        "rms_norm": values.text("normalization") == "RMSNorm",
+        "biases": not values.on("disable-bias-linear"),
+        "qkv_biases": values.on("add-qkv-bias"),
+        "head_norm": values.on("qk-layernorm"),
+        "positions": values.whole("max-position-embeddings", sequence) if learned else 0,
+        "untied": values.on("untie-embeddings-and-output-weights"),
+        "hidden_dropout": values.number("hidden-dropout", float(DROPOUT)),
+        "attention_dropout": values.number("attention-dropout", float(DROPOUT)),
+    }
+
+
+def _vocabulary(values: _Values) -> int:
+    """Entries of the embedding table, padded as Megatron-LM pads them."""
+    if values.text("padded-vocab-size"):
+        return values.whole("padded-vocab-size")
+    if values.text("vocab-size"):
+        entries = values.whole("vocab-size") + (values.text("tokenizer-type") == "NullTokenizer")
+    elif values.text("tokenizer-type", "GPT2BPETokenizer") == "GPT2BPETokenizer":
+        entries = GPT2_VOCABULARY
+    else:
+        kind = values.text("tokenizer-type")
+        raise InputError(f"--tokenizer-type {kind:.40}: its size is in no argument: add --vocab-size N to the file")
+    multiple = values.whole("make-vocab-size-divisible-by", DIVISIBLE_BY) * values.whole(
+        "tensor-model-parallel-size", 1
+    )
+    return ceil(entries / max(multiple, 1)) * max(multiple, 1)
+
+
+def _layout(values: _Values, gpus: int) -> dict[str, Any]:
+    """The parallel groups, and the division of the batch and of the layers."""
+    tensor, pipeline = values.whole("tensor-model-parallel-size", 1), values.whole("pipeline-model-parallel-size", 1)
+    context, micro = values.whole("context-parallel-size", 1), values.whole("micro-batch-size")
+    data = max(1, gpus // max(1, tensor * pipeline * context))
+    layers = values.whole("num-layers")
+    stages = _stages(values, layers, pipeline)
+    chunk = values.whole("num-layers-per-virtual-pipeline-stage", 0)
+    named = ("num-virtual-stages-per-pipeline-rank", "virtual-pipeline-model-parallel-size")
+    chunks = next((values.whole(name) for name in named if values.text(name)), 0)
+    virtual = chunks or (max(1, layers // max(1, pipeline) // chunk) if chunk else 1)
+    return {
+        "micro_batch": micro,
+        "global_batch": values.whole("global-batch-size", micro * data),
+        "tensor": tensor,
+        "pipeline": pipeline,
+        "context": context,
+        "virtual": virtual if pipeline > 1 else 1,
+        "group": values.whole("microbatch-group-size-per-virtual-pipeline-stage", 0),
+        "stage_layers": stages,
+        "sequence_parallel": values.on("sequence-parallel") and tensor > 1,
+    }
+
+
+def _stages(values: _Values, layers: int, pipeline: int) -> tuple[int, ...]:
+    """The layers of each stage; empty for the same number on each."""
+    ends = [values.whole(f"decoder-{end}-pipeline-num-layers", 0) for end in ("first", "last")]
+    if pipeline < 2 or not any(ends):
+        return ()
+    between = pipeline - sum(1 for end in ends if end)
+    left = layers - sum(ends)
+    if left < 0 or (left and not between) or (between and left % between):
+        raise InputError(f"--decoder-first-pipeline-num-layers {ends[0]}, -last- {ends[1]}: {left} layers are left")
+    middle = left // between if between else 0
+    first, last = (end or middle for end in ends)
+    return (first, *[middle] * (pipeline - 2), last)
+
+
+def _software(values: _Values) -> dict[str, Any]:
+    """The kernels of a layer."""
+    local = values.text("transformer-impl", "transformer_engine") == "local"
+    backend = values.text("attention-backend", "auto")
+    flash = values.on("use-flash-attn") or backend == "flash"
+    unfused = backend in ("unfused", "local") or (local and not flash)
+    fusion = values.on("cross-entropy-loss-fusion")
+    return {
+        "implementation": "local" if local else "transformer_engine",
+        "attention": "flash" if flash else "unfused" if unfused else "cudnn" if backend == "fused" else "auto",
+        "deterministic": values.on("deterministic-mode"),
+        "loss": values.text("cross-entropy-fusion-impl", "native") if fusion else "unfused",
+        "fused_gradients": not values.on("no-gradient-accumulation-fusion"),
+        "mask_from_loader": not values.on("no-create-attention-mask-in-dataloader"),
+    }
+
+
+def _memory(values: _Values) -> dict[str, Any]:
+    """Precisions, shards of the optimizer, and recomputation."""
+    precision = "bfloat16" if values.on("bf16") else "float16" if values.on("fp16") else "float32"
+    wide = values.on("accumulate-allreduce-grads-in-fp32") or (
+        precision == "bfloat16" and not values.on("grad-reduce-in-bf16")
+    )
+    fsdp = any(values.on(name) for name in ("use-megatron-fsdp", "use-custom-fsdp", "use-torch-fsdp2"))
+    strategy = values.text("data-parallel-sharding-strategy", "optim_grads_params" if fsdp else "no_shard")
+    recompute = values.text("recompute-granularity", "selective" if values.on("recompute-activations") else "none")
+    if (
+        recompute == "full"
+        and values.text("recompute-method") == "block"
+        and not values.whole("recompute-num-layers", 1)
+    ):
+        recompute = "none"
+    return {
+        "precision": precision,
+        "gradient_bytes": 4 if wide or precision == "float32" else 2,
+        "distributed_optimizer": values.on("use-distributed-optimizer") or (fsdp and strategy != "no_shard"),
+        "optimizer_instances": values.whole("num-distributed-optimizer-instances", 1),
+        "sharded_weights": fsdp and strategy == "optim_grads_params",
+        "recompute": recompute,
+        "recompute_layers": max(1, values.whole("recompute-num-layers", 1)),
+        "recompute_block": values.text("recompute-method") == "block",
+    }
+
+
+def _approximated(values: _Values) -> Iterator[str]:
+    """What the step does instead, for each argument that cannot be followed."""
+    for name, instead in APPROXIMATE.items():
+        if (text := values.text(name)) and text not in EXACT_VALUES.get(name, ()):
+            yield f"--{name} {text}: {instead}"

@@ -1,0 +1,133 @@
+"""What Megatron-LM's arguments mean, and the experiment that a job becomes."""
+
+import pytest
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.training.flops import step_flops
+from quadrille.cli.main import main
+from quadrille.experiments.import_.job_experiment import differences, experiment_text, job_experiment
+from quadrille.experiments.import_.megatron_arguments import JobArguments
+from quadrille.experiments.import_.megatron_job import megatron_job
+
+BASE = {
+    "num-layers": "4", "hidden-size": "256", "num-attention-heads": "8", "seq-length": "128", "micro-batch-size": "2",
+    "vocab-size": "1000", "bf16": True,
+}  # fmt: skip
+
+
+def job(gpus=8, **changes):
+    return megatron_job(
+        JobArguments({**BASE, **{name.replace("_", "-"): value for name, value in changes.items()}}), gpus
+    )
+
+
+def test_assumptions_are_those_of_megatron():
+    step = job().step
+    assert (step.inner, step.head_columns, step.key_heads, step.vocabulary) == (1024, 32, 8, 1024)
+    assert (step.hidden_dropout, step.attention_dropout, step.attention) == (0.1, 0.1, "auto")
+    assert (step.gradient_bytes, step.distributed_optimizer, step.global_batch) == (4, False, 16)
+    assert (step.biases, step.untied, step.positions, step.fused_gradients) == (True, False, 128, True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "value"),
+    [
+        ({"swiglu": True}, "inner", 640),
+        ({"swiglu": True, "ffn_hidden_size": "700"}, "inner", 700),
+        ({"group_query_attention": True, "num_query_groups": "2"}, "key_heads", 2),
+        ({"num_query_groups": "2"}, "key_heads", 8),
+        ({"kv_channels": "64"}, "head_columns", 64),
+        ({"tensor_model_parallel_size": "4"}, "vocabulary", 1024),
+        ({"make_vocab_size_divisible_by": "1"}, "vocabulary", 1000),
+        ({"tokenizer_type": "NullTokenizer", "vocab_size": "1024"}, "vocabulary", 1152),
+        ({"grad_reduce_in_bf16": True}, "gradient_bytes", 2),
+        ({"sequence_parallel": True}, "sequence_parallel", False),
+        ({"sequence_parallel": True, "tensor_model_parallel_size": "2"}, "sequence_parallel", True),
+        ({"pipeline_model_parallel_size": "2", "num_layers_per_virtual_pipeline_stage": "1"}, "virtual", 2),
+        ({"transformer_impl": "local"}, "attention", "unfused"),
+        ({"transformer_impl": "local", "use_flash_attn": True}, "attention", "flash"),
+        ({"recompute_activations": True}, "recompute", "selective"),
+        (
+            {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": "0"},
+            "recompute",
+            "none",
+        ),
+        ({"position_embedding_type": "rope"}, "positions", 0),
+        ({"cross_entropy_loss_fusion": True}, "loss", "native"),
+        ({"use_megatron_fsdp": True}, "sharded_weights", True),
+        (
+            {"pipeline_model_parallel_size": "2", "decoder_first_pipeline_num_layers": "1"},
+            "stage_layers",
+            (1, 3),
+        ),
+    ],
+)
+def test_arguments_change_the_step(changes, field, value):
+    assert getattr(job(**changes).step, field) == value
+
+
+def test_fp16_sums_gradients_in_16_bits_unless_told_otherwise():
+    words = {**BASE, "fp16": True}
+    del words["bf16"]
+    assert megatron_job(JobArguments(words), 1).step.gradient_bytes == 2
+    assert megatron_job(JobArguments({**words, "accumulate-allreduce-grads-in-fp32": True}), 1).step.gradient_bytes == 4
+
+
+def test_the_experiment_has_the_flops_and_the_grid_of_the_job():
+    layout = {"tensor_model_parallel_size": "2", "pipeline_model_parallel_size": "2", "sequence_parallel": True}
+    experiment = job_experiment(job(16, **layout, use_distributed_optimizer=True, swiglu=True, normalization="RMSNorm"))
+    grid = experiment.grid
+    assert (grid.pipeline, grid.data, grid.x, experiment.sequence_parallel) == (2, 4, 2, True)
+    assert (experiment.problem.zero, experiment.problem.batch, experiment.problem.micro_batch) == (1, 8, 2)
+    assert experiment.step_flops.model == step_flops(experiment.problem.shape, 8, "fused", "none").model
+
+
+def test_simulate_takes_the_experiment_file(tmp_path, capsys):
+    source, target = tmp_path / "job.json", tmp_path / "job.toml"
+    source.write_text(
+        '["--'
+        + '", "--'.join(f"{name}={value}" for name, value in BASE.items() if name != "bf16")
+        + '", "--bf16", "--lr", "1"]'
+    )
+    assert main(["import", "job", str(source), "--gpus", "1", "--out", str(target)]) == 0
+    assert "--lr" in capsys.readouterr().err
+    assert main(["simulate", str(target), "--machine", "a100-node", "--quiet"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"num-experts": "8"}, "no experts"),
+        ({"num-layers": "many"}, "--num-layers 'many'"),
+        ({"num-layers": "9" * 400}, "whole number"),
+        ({"hidden-dropout": "nan"}, "--hidden-dropout"),
+        ({"tokenizer-type": "Llama2Tokenizer", "vocab-size": ""}, "--vocab-size N"),
+        ({"tensor-model-parallel-size": "3"}, "tensor"),
+        ({"context-parallel-size": "2"}, "context"),
+        ({"squared-relu": True}, "--approximate"),
+        ({"attention-backend": "auto", "hidden-size": "0"}, "hidden 0"),
+    ],
+)
+def test_faults_are_one_line_and_status_2(words, said, tmp_path, capsys):
+    from json import dumps
+
+    source = tmp_path / "job.json"
+    source.write_text(dumps({f"--{name}": value for name, value in {**BASE, **words}.items()}))
+    assert main(["import", "job", str(source), "--gpus", "8", "--out", str(tmp_path / "out.toml")]) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert printed.err.count("\n") == 1
+    assert not (tmp_path / "out.toml").exists()
+
+
+def test_the_number_of_gpus_is_asked_for():
+    with pytest.raises(InputError, match="--gpus N"):
+        megatron_job(JobArguments(BASE))
+    with pytest.raises(InputError, match="pretrain_gpt"):
+        megatron_job(JobArguments(BASE, 8, "x/pretrain_t5.py"))
+
+
+def test_approximations_are_comments_of_the_file():
+    squared = job(squared_relu=True, recompute_granularity="full", recompute_num_layers="2")
+    assert len(differences(squared)) == 2
+    assert experiment_text(squared).startswith("# differs: --squared-relu yes: squared ReLU is predicted as GELU\n")
