@@ -73,6 +73,9 @@ class GptSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     query_rank : columns from which queries are projected; 0 for none
     rotary_columns : rotated columns of a query head, and of the key that all heads share
     value_columns : columns of a value head
+    branches : MLP after attention, or beside it with a norm of its own or with attention's
+    sinks : whether each head has a learnt logit in its softmax
+    gated_attention : whether a gate multiplies the output of attention
     """
 
     layers: Size
@@ -96,7 +99,7 @@ class GptSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     global_every: Count = 0
     local_rotary_base: Annotated[float, Meta(ge=0)] = 0.0
     rotary_share: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    gate: Literal["silu", "gelu"] = "silu"
+    gate: Literal["silu", "gelu", "clamped"] = "silu"
     norm_place: Literal["before", "after", "both"] = "before"
     score_cap: Annotated[float, Meta(ge=0)] = 0.0
     score_columns: Annotated[float, Meta(ge=0)] = 0.0
@@ -106,6 +109,9 @@ class GptSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     query_rank: Count = 0
     rotary_columns: Count = 0
     value_columns: Count = 0
+    branches: Literal["serial", "parallel", "shared"] = "serial"
+    sinks: bool = False
+    gated_attention: bool = False
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

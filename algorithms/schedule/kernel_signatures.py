@@ -22,7 +22,8 @@ Source: Vaswani et al., "Attention Is All You Need", 2017; Ba, Kiros, Hinton, "L
 Gimpel, "Gaussian Error Linear Units", 2016 (the tanh form); Shazeer, "GLU Variants Improve Transformer", 2020 (SwiGLU);
 Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019; Ainslie et al., "GQA", 2023 (grouped queries); Kingma,
 Ba, "Adam", 2015, algorithm 1; Dao et al., "FlashAttention", 2022 (only the logarithms of the row sums are stored);
-Henry et al., "Query-Key Normalization for Transformers", 2020; Gemma Team, "Gemma 2", arXiv 2408.00118 (soft caps).
+Henry et al., "Query-Key Normalization for Transformers", 2020; Gemma Team, "Gemma 2", arXiv 2408.00118 (soft caps);
+OpenAI, arXiv 2508.10925 (sinks, clamped SwiGLU).
 """
 
 from collections.abc import Mapping
@@ -62,6 +63,12 @@ Function = Literal[
     "rms_sums",
     "rms_gradient",
     "rms_parameter_sums",
+    "clamped_swiglu",
+    "clamped_swiglu_gradient",
+    "apply_sinks",
+    "sink_gradient",
+    "sigmoid_gate",
+    "sigmoid_gate_gradient",
     "join_heads",
     "split_heads",
     "attention",
@@ -182,6 +189,14 @@ SIGNATURES: dict[Function, KernelSignature] = {
     "rms_sums": KernelSignature(into=("m 1",), sources=("m n", "m 1", "1 n", "m n"), sums=(("columns", 0),), flops=4),
     "rms_gradient": KernelSignature(into=("m n",), sources=("m n", "m 1", "m 1", "1 n", "m n"), flops=5),
     "rms_parameter_sums": KernelSignature(into=("1 n",), sources=("m n", "m 1", "m n"), sums=(("rows", 0),), flops=3),
+    "clamped_swiglu": KernelSignature(into=("m n",), sources=("m 2n",), flops=9),
+    "clamped_swiglu_gradient": KernelSignature(into=("m 2n",), sources=("m 2n", "m n"), flops=12),
+    "apply_sinks": KernelSignature(updates=("m (columns)n", "m n"), sources=("1 n",), flops=4),
+    "sink_gradient": KernelSignature(
+        into=("1 n",), sources=("m (columns)n", "m n", "1 n", "m (columns)n"), sums=(("rows", 0),), flops=2
+    ),
+    "sigmoid_gate": KernelSignature(into=("=",), sources=("=", "="), flops=5),
+    "sigmoid_gate_gradient": KernelSignature(into=("=", "="), sources=("=", "=", "="), flops=9),
     "join_heads": KernelSignature(into=("m (qkv)h",), sources=("m (head)h", "m (pair)h", "m r"), linear=True),
     "split_heads": KernelSignature(
         into=("m (head)h", "m (pair)h", "m r"),

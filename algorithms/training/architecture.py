@@ -6,6 +6,8 @@
     Gemma       Llama with GeGLU, a scaled embedding, norms before and after each branch, sliding windows, soft caps (2)
                 or a normalisation of queries and keys (3), and a shared table
     OLMo 2      Llama with norms after each branch, and a normalisation of queries and keys
+    GPT-NeoX    the MLP beside attention, each with a norm; GPT-J and Phi with one norm
+    GPT-OSS     Llama with biases, sinks, windows in every second layer, and a clamped gate
     DeepSeek    Llama with latent attention: queries, keys and values from few columns (V2, V3)
 
 Columns that belong together are units that no axis cuts: a group of attention heads has its query heads, one key head
@@ -16,7 +18,8 @@ Source: Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019; Shazeer, 
 them together); Yang et al., "Qwen2 Technical Report", arXiv 2407.10671; Yang et al., "Qwen3 Technical Report", arXiv
 2505.09388; Gemma Team, "Gemma 2", arXiv 2408.00118, and "Gemma 3 Technical Report", arXiv 2503.19786; OLMo Team, "2
 OLMo 2 Furious", arXiv 2501.00656; Jiang et al., "Mistral 7B", arXiv 2310.06825 (sliding windows); Abdin et al., "Phi-4
-Technical Report", arXiv 2412.08905; DeepSeek-AI, "DeepSeek-V2", arXiv 2405.04434 (latent attention).
+Technical Report", arXiv 2412.08905; DeepSeek-AI, "DeepSeek-V2", arXiv 2405.04434 (latent attention); Black et al.,
+"GPT-NeoX-20B", arXiv 2204.06745 (parallel branches); OpenAI, arXiv 2508.10925 (GPT-OSS).
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -27,7 +30,8 @@ from quadrille.algorithms.errors import InputError
 
 NormKind = Literal["layer", "rms"]
 Positions = Literal["learned", "rotary", "none"]
-Gate = Literal["silu", "gelu"]
+Gate = Literal["silu", "gelu", "clamped"]
+Branches = Literal["serial", "parallel", "shared"]
 NormPlace = Literal["before", "after", "both"]
 QkNorm = Literal["none", "head", "row"]
 ROTARY_BASE = 10000.0
@@ -53,7 +57,7 @@ class Architecture:
     global_every : period of the layers that see all tokens, layer n - 1 first; 0 if all layers have the window
     local_rotary_base : base of rotary positions in layers with a window; 0 for `rotary_base`
     rotary_share : share of the columns of a head that rotary positions rotate
-    gate : function of the gate of a gated MLP: SwiGLU (`silu`) or GeGLU (`gelu`)
+    gate : function of the gate of a gated MLP: SwiGLU (`silu`), GeGLU (`gelu`), or GPT-OSS's SwiGLU of clamped numbers
     norm_place : norms of the input of attention and of the MLP (`before`), of their output (`after`), or `both`
     score_cap : largest attention score; scores are cap · tanh(score / cap); 0 for no cap
     score_columns : columns by whose root scores are divided; 0 for those of a head
@@ -63,6 +67,10 @@ class Architecture:
     query_rank : columns from which queries are projected, in latent attention; 0 for none
     rotary_columns : rotated columns of a query head, and of the key that all heads share, in latent attention
     value_columns : columns of a value head, in latent attention
+    branches : whether the MLP follows attention (`serial`), or reads the input of the layer beside it, with a norm of
+        its own (`parallel`) or with attention's norm (`shared`)
+    sinks : whether each head has a learnt logit that takes part in its softmax
+    gated_attention : whether a gate, a product of attention's input, multiplies the output of attention
 
     Raises
     ------
@@ -93,6 +101,9 @@ class Architecture:
     query_rank: int = 0
     rotary_columns: int = 0
     value_columns: int = 0
+    branches: Branches = "serial"
+    sinks: bool = False
+    gated_attention: bool = False
 
     def __post_init__(self) -> None:
         if self.key_heads < 0:
@@ -166,6 +177,7 @@ class Architecture:
             ("local_rotary_base", 0.0, "window", self.window > 0),
             ("local_rotary_base", 0.0, "positions=rotary", self.positions == "rotary"),
             ("rotary_share", 1.0, "positions=rotary", self.positions == "rotary"),
+            ("branches", "serial", "norm_place=before", self.norm_place == "before"),
             ("query_rank", 0, "key_rank", self.key_rank > 0),
             ("rotary_columns", 0, "key_rank", self.key_rank > 0),
             ("value_columns", 0, "key_rank", self.key_rank > 0),
@@ -193,7 +205,8 @@ class Architecture:
             f"{self.key_heads} key heads": self.key_heads > 0,
             f"heads of {self.head_columns}": self.head_columns > 0,
             self._attention_words: bool(self._attention_words),
-            "gated MLP" + (" with GELU" if self.gate == "gelu" else ""): self.gated,
+            "gated MLP" + {"silu": "", "gelu": " with GELU", "clamped": " of clamped numbers"}[self.gate]: self.gated,
+            BRANCHES[self.branches]: self.branches != "serial",
             {"layer": "LayerNorm", "rms": "RMSNorm"}[self.norm] + NORM_PLACES[self.norm_place]: (
                 self.norm == "rms" or self.norm_place != "before"
             ),
@@ -220,7 +233,8 @@ class Architecture:
         window = f"window of {self.window}{except_layers}" if self.window else ""
         cap = f"scores up to {self.score_cap:g}" if self.score_cap else ""
         scale = f"scores by √{self.score_columns:g}" if self.score_columns else ""
-        return ", ".join(words for words in (self._latent_words, norm, window, cap, scale) if words)
+        sinks, gate = "sinks" if self.sinks else "", "gated attention" if self.gated_attention else ""
+        return ", ".join(words for words in (self._latent_words, norm, window, cap, scale, sinks, gate) if words)
 
     @property
     def _latent_words(self) -> str:
@@ -310,9 +324,15 @@ WORDS: dict[str, tuple[str, ...]] = {
     "qk_norm": get_args(QkNorm),
     "gate": get_args(Gate),
     "norm_place": get_args(NormPlace),
+    "branches": get_args(Branches),
 }
 """Accepted words of the traits that are words."""
 NORM_PLACES: dict[NormPlace, str] = {"before": "", "after": " after", "both": " before and after"}
+BRANCHES: dict[Branches, str] = {
+    "serial": "",
+    "parallel": "MLP beside attention",
+    "shared": "MLP beside attention after one norm",
+}
 LARGEST_SIZE = 10**12
 MOST = {"layers": 10_000, "steps": 10_000} | dict.fromkeys(
     ("hidden", "heads", "sequence", "vocabulary", "batch", "inner"), LARGEST_SIZE
@@ -323,6 +343,7 @@ LLAMA = Architecture(gated=True, norm="rms", biases=False, positions="rotary", s
 QWEN2 = replace(LLAMA, qkv_biases=True)
 QWEN3 = replace(LLAMA, qk_norm="head")
 GEMMA = replace(LLAMA, shared_table=True, gate="gelu", norm_place="both", scaled_embedding=True)
+GPT_OSS = replace(LLAMA, biases=True, sinks=True, gate="clamped")
 DEEPSEEK = replace(LLAMA, key_rank=512, head_columns=192, rotary_columns=64, value_columns=128)
 """The heads of DeepSeek V2 and V3.  Source: arXiv 2405.04434, section 3.1.2; arXiv 2412.19437, section 4.2."""
 OLMO = replace(LLAMA, norm_place="after", qk_norm="row")

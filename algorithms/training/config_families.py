@@ -6,7 +6,7 @@ traits that its keys choose.
 Source: the configuration and model classes of the `transformers` library, version 4.57: GPT2Config, GPTNeoXConfig,
 LlamaConfig, MistralConfig, BloomConfig, Qwen2Config, Qwen3Config, Gemma2Config, Gemma3TextConfig, PhiConfig,
 Phi3Config, Olmo2Config, Olmo3Config, MixtralConfig, Qwen2MoeConfig, Qwen3MoeConfig, DeepseekV2Config,
-DeepseekV3Config; BLOOM's only key for its sequence
+DeepseekV3Config, GPTJConfig, FalconConfig, GptOssConfig, Qwen3NextConfig; BLOOM's only key for its sequence
 is `seq_length`.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from quadrille.algorithms.training.architecture import GEMMA, LLAMA, OLMO, PLAIN, QWEN2, QWEN3, Architecture
+from quadrille.algorithms.training.architecture import GEMMA, GPT_OSS, LLAMA, OLMO, PLAIN, QWEN2, QWEN3, Architecture
 from quadrille.algorithms.training.config_reader import USUAL_KEYS, Keys, Reader
 from quadrille.algorithms.training.latent_configs import COLUMNS, latent_experts, latent_traits
 from quadrille.algorithms.training.model_shapes import Experts
@@ -186,14 +186,67 @@ def _phi3(reader: Reader, layers: int) -> Traits:
 
 
 def _phi_differences(reader: Reader) -> Differences:
-    yield "model_type = phi: the MLP follows attention, not beside it, and each has a norm of its own"
     yield "model_type = phi: logits have no bias"
     yield from _is_on(reader, "qk_layernorm", "queries and keys are not normalised")
     yield from _gate(reader, ("hidden_act",), GELUS, "the MLP's function is GELU by tanh")
 
 
+def _neox(reader: Reader, _layers: int) -> Traits:
+    """The share of rotary positions, and whether the MLP is beside attention."""
+    return {
+        "rotary_share": reader.share(("rotary_pct", "partial_rotary_factor"), 0.25),
+        "branches": "parallel" if reader.flag("use_parallel_residual", True) else "serial",
+    }
+
+
+def _gptj(reader: Reader, _layers: int) -> Traits:
+    """The share of rotary positions, which the file gives in columns of a head."""
+    head = reader.count(("n_embd",)) // reader.count(("n_head",))
+    rotated = reader.optional("rotary_dim", 64)
+    if rotated > head:
+        raise reader.error(f"rotary_dim = {rotated}: a whole number up to n_embd / n_head = {head} is accepted")
+    return {"rotary_share": rotated / head}
+
+
+def _gptj_differences(reader: Reader) -> Differences:
+    yield "model_type = gptj: attention's products have biases, and logits have none"
+    yield from _gate(reader, ("activation_function",), GELUS, "the MLP's function is GELU by tanh")
+
+
+def _falcon(reader: Reader, _layers: int) -> Traits:
+    """The key heads, norms, biases and positions of Falcon, which had three arrangements."""
+    newer, beside = reader.flag("new_decoder_architecture", False), reader.flag("parallel_attn", True)
+    norms = reader.optional("num_ln_in_parallel_attn", 2)
+    several = reader.count(("num_kv_heads", "n_head_kv"))
+    of_one = 1 if reader.flag("multi_query", True) else 0
+    return {
+        "key_heads": several if newer else of_one,
+        "branches": "parallel" if newer and norms > 1 else "shared" if newer or beside else "serial",
+        "biases": reader.flag("bias", False),
+        "positions": "none" if reader.flag("alibi", False) else "rotary",
+    }
+
+
+def _falcon_differences(reader: Reader) -> Differences:
+    yield from _is_on(reader, "alibi", "attention's scores have no ALiBi")
+    yield from _gate(reader, ("activation", "hidden_act"), GELUS, "the MLP's function is GELU by tanh")
+
+
+def _gpt_oss_differences(reader: Reader) -> Differences:
+    if not reader.flag("attention_bias", True):
+        yield "attention_bias: attention's products have biases"
+    if (limit := reader.number(("swiglu_limit",), 7.0)) != 7.0:
+        yield f"swiglu_limit = {limit:g}: the gate is clamped to 7"
+    yield from _gate(reader, ("hidden_act",), ("silu", "swish"), "the MLP's gate is silu")
+
+
+def _qwen_next_differences(reader: Reader) -> Differences:
+    period = reader.optional("full_attention_interval", 4)
+    yield f"full_attention_interval = {period}: no layer has linear attention, and all have gated attention"
+    yield from _llama_differences(reader)
+
+
 def _neox_differences(reader: Reader) -> Differences:
-    yield from _is_on(reader, "use_parallel_residual", "the MLP follows attention, not beside it", default=True)
     yield from _gate(reader, ("hidden_act",), GELUS, "the MLP's function is GELU by tanh")
 
 
@@ -233,6 +286,17 @@ def _qwen_experts(reader: Reader, layers: int) -> Experts:
     return replace(experts, shared=shared, shared_gate=shared > 0, dense_layers=frozenset((*dense, *between)))
 
 
+def _gpt_oss_experts(reader: Reader, _layers: int) -> Experts:
+    """The experts of GPT-OSS, in all layers, with biases."""
+    chosen = "num_experts_per_tok" if reader.config.get("num_experts_per_tok") is not None else "experts_per_token"
+    inner = reader.count(("intermediate_size",))
+    return replace(_experts(reader, ("num_local_experts", chosen), inner), biases=True)
+
+
+def _qwen_next_experts(reader: Reader, layers: int) -> Experts | None:
+    return None if reader.config.get("num_experts") in (None, 0) else _qwen_experts(reader, layers)
+
+
 def _experts(reader: Reader, keys: tuple[str, str], inner: int) -> Experts:
     count, chosen = (reader.count((key,)) for key in keys)
     if missing := [key for key, number in zip(keys, (count, chosen), strict=True) if not number]:
@@ -262,8 +326,34 @@ FAMILIES: dict[str, Family] = {
     "gpt_neox": Family(
         _NEOX,
         Keys(key_heads=(), rotary_base=("rotary_emb_base", "rope_theta")),
-        lambda reader, _: {"rotary_share": reader.share(("rotary_pct", "partial_rotary_factor"), 0.25)},
+        _neox,
         _neox_differences,
+    ),
+    "gptj": Family(
+        replace(_NEOX, branches="shared"),
+        Keys(
+            ("n_layer",),
+            ("n_embd",),
+            ("n_head",),
+            ("n_positions",),
+            inner=("n_inner",),
+            key_heads=(),
+            rotary_base=(),
+        ),
+        _gptj,
+        _gptj_differences,
+    ),
+    "falcon": Family(
+        replace(_NEOX, shared_table=True),
+        Keys(
+            ("num_hidden_layers", "n_layer"),
+            heads=("num_attention_heads", "n_head"),
+            inner=("ffn_hidden_size",),
+            key_heads=(),
+        ),
+        _falcon,
+        _falcon_differences,
+        defaults={"max_position_embeddings": 2048},
     ),
     "llama": Family(LLAMA, traits=_llama_biases, approximations=_llama_differences),
     "mistral": Family(
@@ -301,7 +391,7 @@ FAMILIES: dict[str, Family] = {
         defaults=_GEMMA3_SIZES,
     ),
     "phi": Family(
-        Architecture(positions="rotary", shared_table=False),
+        replace(_NEOX, branches="shared"),
         traits=lambda reader, _: {"rotary_share": reader.share(("partial_rotary_factor",), 0.5)},
         approximations=_phi_differences,
     ),
@@ -331,6 +421,23 @@ FAMILIES: dict[str, Family] = {
         head_columns=128,
         experts=_qwen_experts,
     ),
+    "gpt_oss": Family(
+        GPT_OSS,
+        traits=lambda reader, layers: _window(reader, layers, 2, 128),
+        approximations=_gpt_oss_differences,
+        head_columns=64,
+        experts=_gpt_oss_experts,
+    ),
+    "qwen3_next": Family(
+        replace(QWEN3, gated_attention=True),
+        traits=lambda reader, _: {
+            "rotary_share": reader.share(("partial_rotary_factor",), 0.25),
+            **_llama_biases(reader),
+        },
+        approximations=_qwen_next_differences,
+        head_columns=256,
+        experts=_qwen_next_experts,
+    ),
     "deepseek_v2": _LATENT,
     "deepseek_v3": _LATENT,
     "kimi_k2": _LATENT,
@@ -338,10 +445,5 @@ FAMILIES: dict[str, Family] = {
 """The model types whose files are read; no schedule has experts, so those of the last ones are only counted."""
 WITHIN = {"gemma3": "gemma3_text"}
 """Model types of images and text, and the type of their language model, which is the object `text_config`."""
-ONLY_COUNTED = ("mixtral", "qwen2_moe", "qwen3_moe")
+ONLY_COUNTED = ("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss")
 """Model types with experts, whose parameters are counted."""
-REFUSED: dict[str, str] = {
-    "qwen3_next": "full_attention_interval: no schedule has linear attention",
-    "gpt_oss": "num_local_experts: no schedule has experts with biases and attention with sinks",
-}
-"""Model types that no shape describes, and the key and the trait that are the cause."""

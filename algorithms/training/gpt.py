@@ -122,6 +122,8 @@ class Gpt:
             raise InputError(f"dtype {self.dtype!r}: accepted are {', '.join(get_args(DType))}")
         find_attention(self.attention)
         find_recompute(self.recompute)
+        if self.architecture.sinks and self.attention == "unfused":
+            raise InputError("attention 'unfused': a model with attention sinks accepts fused")
         ParameterSharding(self.zero, self.precision, pruning=self.pruning)
         self.dropout_of(self.batch)
 

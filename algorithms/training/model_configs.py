@@ -18,7 +18,6 @@ from quadrille.algorithms.training.architecture import Architecture
 from quadrille.algorithms.training.config_families import (
     FAMILIES,
     ONLY_COUNTED,
-    REFUSED,
     WITHIN,
     Family,
     local_base,
@@ -79,8 +78,6 @@ def _opened(path: str | Path) -> tuple[str, Reader, tuple[str, ...]]:
     except ValueError as error:
         raise InputError(f"model {path}: {error}") from None
     kind = config.get("model_type") if isinstance(config, dict) else None
-    if isinstance(kind, str) and kind in REFUSED:
-        raise InputError(f"model {path}: {REFUSED[kind]}; accepted instead of {kind} are {_accepted_types()}")
     if not isinstance(kind, str) or kind not in (*FAMILIES, *WITHIN):
         raise InputError(f"model {path}: model_type {kind!r:.60}: accepted are {_accepted_types()}")
     if kind in FAMILIES:

@@ -1,7 +1,7 @@
 """Model shapes: the sizes of transformers, and the table of named models (GPT-3, Llama, …).
 
 A shape is the size of a model, independent of training.  Schedules implement every `Architecture`.  Other features of a
-file (GPT-NeoX's parallel branches) are approximations, which a user must accept.
+file (BLOOM's ALiBi) are approximations, which a user must accept.
 
 Source: `5b` to `640b`: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel Training to Thousands of GPUs", arXiv
 2305.13525 (640b: unverified); `gpt3-…`: Brown et al., "Language Models are Few-Shot Learners", 2020, table 2.1; its 24
@@ -44,6 +44,7 @@ class Experts:
     shared : width of the MLP that processes every token beside them; 0 for none
     shared_gate : whether a product with one column weighs the shared MLP
     dense_layers : numbers of the layers with a dense MLP instead
+    biases : whether the router and the products of the experts have biases
 
     Raises
     ------
@@ -56,6 +57,7 @@ class Experts:
     shared: int = 0
     shared_gate: bool = False
     dense_layers: frozenset[int] = frozenset()
+    biases: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.chosen <= self.count:
@@ -64,7 +66,8 @@ class Experts:
     def parameters(self, hidden: int, experts: int) -> int:
         """Parameters of the router, the shared MLP and a number of experts of one layer."""
         gate = hidden if self.shared_gate else 0
-        return hidden * self.count + gate + 3 * hidden * (experts * self.inner + self.shared)
+        biases = self.count + experts * (2 * self.inner + hidden) if self.biases else 0
+        return hidden * self.count + gate + 3 * hidden * (experts * self.inner + self.shared) + biases
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,8 @@ class ModelShape:
     @property
     def products(self) -> int:
         """Weight elements of a layer's products."""
-        return self._projections + self.hidden * (self.attended + self.up + self.mlp)
+        gate = self.attended if self.architecture.gated_attention else 0
+        return self._projections + self.hidden * (gate + self.attended + self.up + self.mlp)
 
     @property
     def _projections(self) -> int:
@@ -164,11 +168,13 @@ class ModelShape:
     @property
     def layer_parameters(self) -> int:
         architecture = self.architecture
-        biases = self.qkv + 2 * self.hidden + self.up if architecture.biases else 0
+        gate = self.attended if architecture.gated_attention else 0
+        biases = self.qkv + gate + 2 * self.hidden + self.up if architecture.biases else 0
         if architecture.qkv_biases:
             biases = self.qkv
-        norms = (4 if architecture.norm_place == "both" else 2) * self._normalisation
-        return self.products + biases + norms + self._query_key_norm + self._latent_norms
+        count = 1 if architecture.branches == "shared" else 4 if architecture.norm_place == "both" else 2
+        sinks = self.heads if architecture.sinks else 0
+        return self.products + biases + count * self._normalisation + self._query_key_norm + self._latent_norms + sinks
 
     @property
     def _latent_norms(self) -> int:
@@ -204,6 +210,7 @@ class ModelShape:
         layers = self.layers * self.layer_parameters
         if self.experts:
             dense_mlp = self.hidden * (self.up + self.mlp)
+            dense_mlp += self.up + self.hidden if self.architecture.biases else 0
             with_experts = self.layers - len(self.experts.dense_layers)
             layers += with_experts * (self.experts.parameters(self.hidden, experts) - dense_mlp)
         return layers + ends + self._normalisation * (2 if self.embedding_norm else 1)

@@ -4,9 +4,10 @@
     N2 = norm(X2)     U = N2 W + b       G = gelu(U)            X of the next layer = X2 + G W + b
 
 or, by architecture, G = swiglu(U) or geglu(U), no b, other norms, and norms in other places: of the two products that
-are added to X, and of queries and keys.  With dropout, elements of the attention weights and of the two products that
-are added to X are set to zero.  Columns of QKV are groups of heads: queries, then their shared key and value. One
-gradient dX passes through all layers; each branch adds to it.
+are added to X, and of queries and keys.  The MLP may read X beside attention, with a norm of its own or with N1.
+With dropout, elements of the attention weights and of the two products that are added to X are set to zero.  Columns of
+QKV are groups of heads: queries, then their shared key and value.  One gradient dX passes through all layers; each
+branch adds to it.
 
 Layers with a sliding window and layers that see all tokens have attention kernels of their own, and the layer's index
 chooses between them.
@@ -27,6 +28,7 @@ from quadrille.algorithms.schedule.program import Choice, Program
 from quadrille.algorithms.schedule.tensors import Copies, ElementType, Tensor
 from quadrille.algorithms.training.adam import STEP
 from quadrille.algorithms.training.architecture import PLAIN, Architecture, Gate
+from quadrille.algorithms.training.attention_output import GATE, GATED, attention_sinks, output_gate
 from quadrille.algorithms.training.dropout import MASK, NO_DROPOUT, Dropout
 from quadrille.algorithms.training.latent_attention import LatentAttention
 from quadrille.algorithms.training.layers import Layer
@@ -37,10 +39,12 @@ from quadrille.algorithms.training.scheme import Linear, Orientation, Scheme
 
 LAYER = "layer"
 DROPPED_GRADIENT = "dX before dropout"
+MLP_GRADIENT = "dbranch of mlp"
 PLAIN_MLP: tuple[Function, Function] = ("gelu", "gelu_gradient")
 GATED_MLP: dict[Gate, tuple[Function, Function]] = {
     "silu": ("swiglu", "swiglu_gradient"),
     "gelu": ("geglu", "geglu_gradient"),
+    "clamped": ("clamped_swiglu", "clamped_swiglu_gradient"),
 }
 """Kernels between the two products of a plain and of a gated MLP: forward and backward."""
 
@@ -140,15 +144,20 @@ def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
     hidden, inner, heads = Part("hidden"), Part("inner"), shape.of_queries(shape.value)
     attention, mlp = (_branch(shape, rows, scheme, number) for number in (1, 2))
     qkv = _qkv(shape, rows, scheme, attention.reads)
+    read = GATED if shape.architecture.gated_attention else "A"
     project = scheme.linear(
-        _linear(shape, rows, "project", (heads, hidden), ("A", "D"), ("dA", attention.gradient), "transposed")
+        _linear(shape, rows, "project", (heads, hidden), (read, "D"), (f"d{read}", attention.gradient), "transposed")
     )
     up = scheme.linear(_linear(shape, rows, "up", (hidden, shape.up), (mlp.reads, "U"), ("dN2", "dU")))
     down = scheme.linear(_linear(shape, rows, "down", (inner, hidden), ("G", "E"), ("dG", mlp.gradient), "transposed"))
     architecture, both_heads = shape.architecture, (shape.heads, shape.heads // shape.group)
     qk_norm = query_key_norm(architecture.qk_norm, both_heads, shape.head, rows, shape.copies, scheme)
+    sinks, gate = _sinks(shape, scheme), _gate(shape, rows, scheme, attention.reads)
     scores, (activation, activation_gradient) = _attention(shape), shape.mlp_functions
-    sublayers = (attention.before, qkv, qk_norm, project, attention.after, mlp.before, up, down, mlp.after)
+    sublayers = (attention.before, qkv, qk_norm, sinks, gate, project, attention.after, mlp.before, up, down, mlp.after)
+    add_mlp_gradient = (
+        Kernel(name="add mlp gradient", function="add_to", updates=("dX",), sources=(mlp.input_gradient,)),
+    )
     return Layer(
         (
             *(tensor for sublayer in sublayers for tensor in _with_copies(shape, sublayer)),
@@ -160,6 +169,8 @@ def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
             *qkv.forward,
             *qk_norm.forward,
             *_by_layer(shape, scores.forward),
+            *sinks.forward,
+            *gate.forward,
             *project.forward,
             *attention.after.forward,
             *attention.drop,
@@ -179,14 +190,18 @@ def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
             Kernel(name=f"{activation} gradient", function=activation_gradient, into=("dU",), sources=("U", "dG")),
             *up.backward,
             *mlp.before.backward,
-            Kernel(name="add mlp gradient", function="add_to", updates=("dX",), sources=(mlp.input_gradient,)),
+            *(add_mlp_gradient if architecture.branches == "serial" else ()),
             *attention.drop_gradient,
             *attention.after.backward,
             *project.backward,
+            *gate.backward,
+            *sinks.backward,
             *_by_layer(shape, scores.backward),
             *qk_norm.backward,
             *qkv.backward,
+            *_additions(shape),
             *attention.before.backward,
+            *(add_mlp_gradient if architecture.branches == "parallel" else ()),
             Kernel(
                 name="add attention gradient", function="add_to", updates=("dX",), sources=(attention.input_gradient,)
             ),
@@ -200,6 +215,27 @@ def _qkv(shape: LayerShape, rows: Part, scheme: Scheme, source: str) -> Layer:
         return LatentAttention(shape.architecture, rows, source, "dN1", shape.copies, shape.gathered, scheme).layer()
     linear = _linear(shape, rows, "QKV", (Part("hidden"), shape.qkv), (source, "QKV"), ("dN1", "dQKV"))
     return scheme.linear(linear)
+
+
+def _sinks(shape: LayerShape, scheme: Scheme) -> Layer:
+    if not shape.architecture.sinks:
+        return Layer((), (), (), ())
+    return attention_sinks(shape.group, shape.value, shape.copies, scheme)
+
+
+def _gate(shape: LayerShape, rows: Part, scheme: Scheme, source: str) -> Layer:
+    """The gate of attention's output, from the input of attention; empty without a gate."""
+    if not shape.architecture.gated_attention:
+        return Layer((), (), (), ())
+    dimensions = (Part("hidden"), shape.of_queries(shape.value))
+    return output_gate(_linear(shape, rows, GATE, dimensions, (source, GATE), (f"dN1 of {GATE}", f"d{GATE}")), scheme)
+
+
+def _additions(shape: LayerShape) -> Program:
+    """Ops that add to the gradient of attention's input those of a gate, and of an MLP with the same norm."""
+    addends: tuple[str, ...] = (f"dN1 of {GATE}",) if shape.architecture.gated_attention else ()
+    addends += ("dN2",) if shape.architecture.branches == "shared" else ()
+    return tuple(Kernel(name=f"add {name}", function="add_to", updates=("dN1",), sources=(name,)) for name in addends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,13 +264,17 @@ class _Branch:
 
 def _branch(shape: LayerShape, rows: Part, scheme: Scheme, number: Literal[1, 2]) -> _Branch:
     """The ends of attention (1) or of the MLP (2)."""
-    source, product = (("X", "D"), ("X2", "E"))[number - 1]
+    branches = shape.architecture.branches
+    source, product = (("X", "D"), ("X2" if branches == "serial" else "X", "E"))[number - 1]
     place: Literal["attention", "mlp"] = "attention" if number == 1 else "mlp"
     before = after = Layer((), (), (), ())
     reads, input_gradient, output, gradient = source, f"dN{number}", product, shape.branch_gradient
-    if shape.norms_inputs:
-        reads, input_gradient = f"N{number}", "dbranch"
-        before = normalisation(_norm(shape, rows, f"norm{number}", (source, reads), (f"d{reads}", "dbranch")), scheme)
+    if number == 2 and branches == "shared":
+        reads = "N1"
+    elif shape.norms_inputs:
+        reads, input_gradient = f"N{number}", MLP_GRADIENT if number == 2 and branches == "parallel" else "dbranch"
+        gradients = (f"d{reads}", input_gradient)
+        before = normalisation(_norm(shape, rows, f"norm{number}", (source, reads), gradients), scheme)
     if shape.norms_outputs:
         output, gradient = f"{product} normalised", f"d{product}"
         norm = _norm(shape, rows, f"{place} norm", (product, output), (shape.branch_gradient, gradient))
@@ -301,7 +341,7 @@ def _activations(shape: LayerShape, rows: Part, scheme: Scheme) -> list[Tensor]:
         *of_queries,
         *(replace(stream.tensor(mask, rows, hidden, copies), dtype=MASK) for mask in masks),
         *([stream.tensor(DROPPED_GRADIENT, rows, hidden)] if masks else []),
-        stream.tensor("X2", rows, hidden, copies),
+        stream.tensor("X2", rows, hidden, copies if shape.architecture.branches == "serial" else ()),
         inner.tensor("G", rows, wide, copies),
         stream.tensor("dN1", rows, hidden),
         inner.tensor("dQKV", rows, shape.qkv),
@@ -310,6 +350,7 @@ def _activations(shape: LayerShape, rows: Part, scheme: Scheme) -> list[Tensor]:
         inner.tensor("dU", rows, shape.up),
         inner.tensor("dG", rows, wide),
         *([stream.tensor("dbranch", rows, hidden)] if shape.norms_inputs else []),
+        *([stream.tensor(MLP_GRADIENT, rows, hidden)] if shape.architecture.branches == "parallel" else []),
         *(stream.tensor(gradient, rows, hidden) for gradient in (("dD", "dE") if shape.norms_outputs else ())),
     ]
 

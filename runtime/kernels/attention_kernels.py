@@ -265,6 +265,21 @@ def _write_gradients(
     args.into[0][...] = xp.concatenate(parts, axis=3).reshape(args.into[0].shape)
 
 
+def apply_sinks(args: KernelArguments) -> None:
+    """The output and the logarithms of attention with a sink in every head's softmax."""
+    out, logarithms = args.updates
+    with_sink = args.xp.logaddexp(logarithms, args.sources[0])
+    out.reshape(*logarithms.shape, -1)[...] *= args.xp.exp(logarithms - with_sink)[:, :, None]
+    logarithms[...] = with_sink
+
+
+def sink_gradient(args: KernelArguments) -> None:
+    """The gradient of the sinks: the sum over tokens of -exp(sink - logarithm) g · out."""
+    out, logarithms, sinks, g = args.sources
+    products = (out * g).reshape(*logarithms.shape, -1).sum(axis=2)
+    args.into[0][0] = -(args.xp.exp(sinks - logarithms) * products).sum(axis=0)
+
+
 def join_heads(args: KernelArguments) -> None:
     """QKV of latent attention, from queries, pairs of a key and a value, and the rotated columns of all keys."""
     head, rotated = int(args.scalars["head"]), int(args.scalars["rotated"])

@@ -24,6 +24,8 @@ BY_ROWS: tuple[Function, ...] = (
     "rms_normalise",
     "rms_sums",
     "rms_gradient",
+    "clamped_swiglu",
+    "clamped_swiglu_gradient",
     "join_heads",
     "split_heads",
     "exponential_sums",

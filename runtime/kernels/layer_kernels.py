@@ -59,6 +59,10 @@ def _carry_out_in_float32(function: Function, args: KernelArguments) -> None:
             kept[...] = narrowed(xp, result, kept.dtype)
 
 
+GATE_LIMIT, SIGMOID_SLOPE = 7.0, 1.702
+"""Limits of the clamped gate.  Source: transformers 4.57, GptOssExperts; `swiglu_limit` of the published files."""
+
+
 def _add_to(args: KernelArguments) -> None:
     args.updates[0][...] += args.sources[0]
 
@@ -201,6 +205,39 @@ def _add_bias(args: KernelArguments) -> None:
     args.updates[0][...] += args.sources[0]
 
 
+def _clamped(args: KernelArguments) -> tuple[Array, Array, Array]:
+    """Gate and up within the limit, and the sigmoid of the scaled gate."""
+    xp, x = args.xp, args.sources[0]
+    gate, up = xp.minimum(x[:, 0::2], GATE_LIMIT), xp.clip(x[:, 1::2], -GATE_LIMIT, GATE_LIMIT)
+    return gate, up, 1 / (1 + xp.exp(-SIGMOID_SLOPE * gate))
+
+
+def _clamped_swiglu(args: KernelArguments) -> None:
+    """(up + 1) · gate · sigmoid(1.702 gate), of a gate up to 7 and an up between -7 and 7."""
+    gate, up, share = _clamped(args)
+    args.into[0][...] = (up + 1) * gate * share
+
+
+def _clamped_swiglu_gradient(args: KernelArguments) -> None:
+    x, g = args.sources
+    gate, up, share = _clamped(args)
+    slope = share * (1 + SIGMOID_SLOPE * gate * (1 - share))
+    args.into[0][:, 0::2] = g * (up + 1) * slope * (x[:, 0::2] <= GATE_LIMIT)
+    args.into[0][:, 1::2] = g * gate * share * (abs(x[:, 1::2]) <= GATE_LIMIT)
+
+
+def _sigmoid_gate(args: KernelArguments) -> None:
+    x, gate = args.sources
+    args.into[0][...] = x / (1 + args.xp.exp(-gate))
+
+
+def _sigmoid_gate_gradient(args: KernelArguments) -> None:
+    x, gate, g = args.sources
+    share = 1 / (1 + args.xp.exp(-gate))
+    args.into[0][...] = g * share
+    args.into[1][...] = g * x * share * (1 - share)
+
+
 KERNELS: dict[Function, Callable[[KernelArguments], None]] = {
     "add_to": _add_to,
     "transpose": _transpose,
@@ -234,6 +271,12 @@ KERNELS: dict[Function, Callable[[KernelArguments], None]] = {
     "rms_sums": norm_kernels.rms_sums,
     "rms_gradient": norm_kernels.rms_gradient,
     "rms_parameter_sums": norm_kernels.rms_parameter_sums,
+    "clamped_swiglu": _clamped_swiglu,
+    "clamped_swiglu_gradient": _clamped_swiglu_gradient,
+    "apply_sinks": attention_kernels.apply_sinks,
+    "sink_gradient": attention_kernels.sink_gradient,
+    "sigmoid_gate": _sigmoid_gate,
+    "sigmoid_gate_gradient": _sigmoid_gate_gradient,
     "join_heads": attention_kernels.join_heads,
     "split_heads": attention_kernels.split_heads,
     "attention": attention_kernels.attention,

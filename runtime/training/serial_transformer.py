@@ -86,6 +86,23 @@ def geglu_gradient(x: Array, g: Array) -> Array:
     return gradient
 
 
+def clamped_swiglu(x: Array) -> Array:
+    """The product (up + 1) · gate · sigmoid(1.702 gate) of every pair of columns, after both are clamped to 7."""
+    gate, up = np.minimum(x[:, 0::2], 7), np.clip(x[:, 1::2], -7, 7)
+    activated: Array = (up + 1) * gate / (1 + np.exp(-1.702 * gate))
+    return activated
+
+
+def clamped_swiglu_gradient(x: Array, g: Array) -> Array:
+    """The gradient of gate and up."""
+    gate, up = np.minimum(x[:, 0::2], 7), np.clip(x[:, 1::2], -7, 7)
+    share = 1 / (1 + np.exp(-1.702 * gate))
+    gradient = np.empty_like(x)
+    gradient[:, 0::2] = np.where(x[:, 0::2] > 7, 0, g * (up + 1) * (share + 1.702 * gate * share * (1 - share)))
+    gradient[:, 1::2] = np.where(np.abs(x[:, 1::2]) > 7, 0, g * gate * share)
+    return gradient
+
+
 def rotated(x: Array, base: float, direction: int = 1) -> Array:
     """Rows rotated by the angles of their positions; columns i and i + half form one complex number."""
     half = x.shape[1] // 2
@@ -102,10 +119,12 @@ class AttentionRules:
     ----------
     architecture : architecture of the model
     layer : number of the layer, which decides whether it has the window
+    sinks : logit of the sink of each head; None without sinks
     """
 
     architecture: Architecture = PLAIN
     layer: int = 0
+    sinks: Array | None = None
 
     @property
     def window(self) -> int:
@@ -129,14 +148,20 @@ class AttentionRules:
         """The scores of every pair of tokens under the soft cap, and the slope of the cap."""
         return capped(q @ k.T / self.root(q.shape[1]), self.architecture.score_cap)
 
-    def weights(self, q: Array, k: Array) -> tuple[Array, Array]:
-        """The attention weights: the softmax of the scores over the tokens that each token sees; and the slopes."""
+    def weights(self, q: Array, k: Array, head: int = 0) -> tuple[Array, Array]:
+        """The attention weights: the softmax of the scores over the tokens that each token sees; and the slopes.
+
+        A head's sink is one more column of the softmax, left out of the weights.
+        """
         scores, slopes = self.scores(q, k)
         distance = np.arange(q.shape[0])[:, None] - np.arange(k.shape[0])[None, :]
         seen = (distance >= 0) & (distance < (self.window or q.shape[0]))
         scores = np.where(seen, scores, -np.inf)
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return weights / weights.sum(axis=1, keepdims=True), slopes
+        columns = scores
+        if self.sinks is not None:
+            columns = np.hstack([scores, np.full((q.shape[0], 1), self.sinks[head])])
+        weights = np.exp(columns - columns.max(axis=1, keepdims=True))
+        return (weights / weights.sum(axis=1, keepdims=True))[:, : scores.shape[1]], slopes
 
 
 def _queries(
@@ -208,16 +233,17 @@ def attention(
     architecture: Architecture = PLAIN,
     masks: Masks | None = None,
     layer: int = 0,
+    sinks: Array | None = None,
 ) -> Array:
     """The output of causal attention. The columns of `qkv` for a group are its queries, then their key and value."""
-    masks, rules = masks or Masks(), AttentionRules(architecture, layer)
+    masks, rules = masks or Masks(), AttentionRules(architecture, layer, sinks)
     groups = architecture.key_heads or heads
     value = architecture.value_columns or qkv.shape[1] // (heads + 2 * groups)
     output = np.empty((qkv.shape[0], value * heads))
     for rows, of_head, columns in _queries(qkv, sequence, heads, architecture):
         q, k, v = _operands(qkv[rows], of_head, rules)
         head = columns.start // (columns.stop - columns.start)
-        output[rows, columns] = masks.weights(layer, rows.start, head, rules.weights(q, k)[0]) @ v
+        output[rows, columns] = masks.weights(layer, rows.start, head, rules.weights(q, k, head)[0]) @ v
     return output
 
 
@@ -229,15 +255,20 @@ def attention_gradient(
     architecture: Architecture = PLAIN,
     masks: Masks | None = None,
     layer: int = 0,
+    sinks: Array | None = None,
+    towards_sinks: Array | None = None,
 ) -> Array:
-    """The gradient of the columns of q, k and v."""
-    gradient, masks, rules = np.zeros_like(qkv), masks or Masks(), AttentionRules(architecture, layer)
+    """The gradient of the columns of q, k and v; that of the sinks is added to `towards_sinks`."""
+    gradient, masks, rules = np.zeros_like(qkv), masks or Masks(), AttentionRules(architecture, layer, sinks)
     for rows, of_head, columns in _queries(qkv, sequence, heads, architecture):
         q, k, v = _operands(qkv[rows], of_head, rules)
-        (weights, slopes), out = rules.weights(q, k), g[rows, columns]
         head = columns.start // (columns.stop - columns.start)
+        (weights, slopes), out = rules.weights(q, k, head), g[rows, columns]
         towards = masks.weights(layer, rows.start, head, out @ v.T)
-        scores = slopes * weights * (towards - (weights * towards).sum(axis=1, keepdims=True)) / rules.root(q.shape[1])
+        sums = (weights * towards).sum(axis=1, keepdims=True)
+        scores = slopes * weights * (towards - sums) / rules.root(q.shape[1])
+        if towards_sinks is not None:
+            towards_sinks[head] -= ((1 - weights.sum(axis=1, keepdims=True)) * sums).sum()
         parts = [scores @ k, scores.T @ q, masks.weights(layer, rows.start, head, weights).T @ out]
         parts[:2] = [rules.rotated(columns_of_part, -1) for columns_of_part in parts[:2]]
         for columns_of_part, part in zip(of_head, parts, strict=True):
@@ -312,13 +343,14 @@ class Transformer:
         """The output of the function between both products of the MLP."""
         if not self.architecture.gated:
             return gelu(u)
-        return geglu(u) if self.architecture.gate == "gelu" else swiglu(u)
+        return {"silu": swiglu, "gelu": geglu, "clamped": clamped_swiglu}[self.architecture.gate](u)
 
     def activated_gradient(self, u: Array, g: Array) -> Array:
         if not self.architecture.gated:
             gradient: Array = g * gelu_slope(u)
             return gradient
-        return geglu_gradient(u, g) if self.architecture.gate == "gelu" else swiglu_gradient(u, g)
+        functions = {"silu": swiglu_gradient, "gelu": geglu_gradient, "clamped": clamped_swiglu_gradient}
+        return functions[self.architecture.gate](u, g)
 
     def layer(self, x: Array, number: int) -> tuple[Array, tuple[Array, ...]]:
         """The output of a layer and the values that its gradient needs."""
@@ -326,10 +358,15 @@ class Transformer:
         n1 = self.input_norm(x, "norm1", suffix)
         qkv = self.projected(n1, suffix)
         normalised = self.query_key_norm(qkv, suffix)
-        a = attention(normalised, self.sequence, self.heads, self.architecture, self.masks, number)
-        d = self.product(a, "project", suffix)
+        sinks = self.sinks(self.p, suffix)
+        a = attention(normalised, self.sequence, self.heads, self.architecture, self.masks, number, sinks)
+        d = self.product(self.gated(a, n1, suffix), "project", suffix)
         x2 = x + self.masks.hidden("attention", number, self.output_norm(d, "attention norm", suffix))
-        n2 = self.input_norm(x2, "norm2", suffix)
+        n2 = (
+            n1
+            if self.branches == "shared"
+            else self.input_norm(x2 if self.branches == "serial" else x, "norm2", suffix)
+        )
         u = self.product(n2, "up", suffix)
         active = self.activated(u)
         e = self.product(active, "down", suffix)
@@ -343,15 +380,55 @@ class Transformer:
         towards_e = self.backward_output_norm(e, "mlp norm", self.masks.hidden("mlp", number, g), suffix)
         towards_u = self.activated_gradient(u, self.backward_product(active, "down", suffix, towards_e))
         towards_n2 = self.backward_product(n2, "up", suffix, towards_u)
-        g = g + self.backward_input_norm(x2, "norm2", towards_n2, suffix)
-        towards_d = self.backward_output_norm(d, "attention norm", self.masks.hidden("attention", number, g), suffix)
-        towards_a = self.backward_product(a, "project", suffix, towards_d)
+        beside = self.branches != "serial"
+        after = g
+        if self.branches != "shared":
+            g = g + self.backward_input_norm(x if beside else x2, "norm2", towards_n2, suffix)
+            after = after if beside else g
+        towards_d = self.backward_output_norm(
+            d, "attention norm", self.masks.hidden("attention", number, after), suffix
+        )
+        towards_gated = self.backward_product(self.gated(a, n1, suffix), "project", suffix, towards_d)
+        towards_a, more = self.backward_gated(a, n1, towards_gated, suffix)
         towards_normalised = attention_gradient(
-            normalised, self.sequence, self.heads, towards_a, self.architecture, self.masks, number
+            normalised,
+            self.sequence,
+            self.heads,
+            towards_a,
+            self.architecture,
+            self.masks,
+            number,
+            self.sinks(self.p, suffix),
+            self.sinks(self.gradients, suffix),
         )
         towards_qkv = self.backward_query_key_norm(qkv, towards_normalised, suffix)
-        towards_n1 = self.backward_projected(n1, towards_qkv, suffix)
+        towards_n1 = self.backward_projected(n1, towards_qkv, suffix) + more
+        if self.branches == "shared":
+            towards_n1 = towards_n1 + towards_n2
         return g + self.backward_input_norm(x, "norm1", towards_n1, suffix)
+
+    @property
+    def branches(self) -> str:
+        """Whether the MLP follows attention, or reads what attention reads."""
+        return self.architecture.branches
+
+    def sinks(self, matrices: Mapping[str, Array], suffix: str) -> Array | None:
+        """The sinks of a layer, or their gradients, as one row; None without sinks."""
+        return matrices[f"sinks{suffix}"][0] if self.architecture.sinks else None
+
+    def gated(self, a: Array, n: Array, suffix: str) -> Array:
+        """The output of attention times the sigmoid of a product of its input; unchanged without a gate."""
+        if not self.architecture.gated_attention:
+            return a
+        gated: Array = a / (1 + np.exp(-self.product(n, "gate", suffix)))
+        return gated
+
+    def backward_gated(self, a: Array, n: Array, g: Array, suffix: str) -> tuple[Array, Array]:
+        """The gradients of the output of attention, and of its input through the gate."""
+        if not self.architecture.gated_attention:
+            return g, np.zeros_like(n)
+        share = 1 / (1 + np.exp(-self.product(n, "gate", suffix)))
+        return g * share, self.backward_product(n, "gate", suffix, g * a * share * (1 - share))
 
     def projected(self, n: Array, suffix: str) -> Array:
         """The queries, keys and values of a layer, from the input of its attention."""

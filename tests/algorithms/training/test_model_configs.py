@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.training.architecture import LLAMA
+from quadrille.algorithms.training.architecture import GPT_OSS, LLAMA, QWEN3, Architecture
 from quadrille.algorithms.training.gpt import gpt_from_shape
 from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.training.model_shapes import GEMMA2, GEMMA3, NAMED_QWEN3, OLMO2, QWEN25, SHAPES
@@ -100,9 +100,9 @@ def test_sizes_that_files_of_gemma3_leave_out_are_those_of_the_published_model(t
 
 
 def test_a_refused_type_is_not_told_that_schedules_follow_experts(tmp_path):
-    for kind in ("gpt_oss", "cohere"):
-        with pytest.raises(InputError, match=r"gemma3, and for `quadrille models` also mixtral, qwen2_moe, qwen3_moe$"):
-            shape_of(tmp_path, model_type=kind)
+    said = r"gemma3, and for `quadrille models` also mixtral, qwen2_moe, qwen3_moe, gpt_oss$"
+    with pytest.raises(InputError, match=said):
+        shape_of(tmp_path, model_type="cohere")
 
 
 def test_a_share_of_a_head_is_rotated(tmp_path):
@@ -259,6 +259,28 @@ DEEPSEEK_V3 = DEEPSEEK_V2 | {
     "topk_group": 4,
     "num_nextn_predict_layers": 1,
 }
+GPT_OSS_20B = {
+    "model_type": "gpt_oss",
+    "num_hidden_layers": 24,
+    "hidden_size": 2880,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "intermediate_size": 2880,
+    "max_position_embeddings": 131072,
+    "vocab_size": 201088,
+    "num_local_experts": 32,
+    "num_experts_per_tok": 4,
+    "sliding_window": 128,
+    "layer_types": ["sliding_attention", "full_attention"] * 12,
+    "rope_theta": 150000,
+    "rope_scaling": {"rope_type": "yarn", "original_max_position_embeddings": 4096},
+}
+GPT_OSS_120B = GPT_OSS_20B | {
+    "num_hidden_layers": 36,
+    "num_local_experts": 128,
+    "layer_types": ["sliding_attention", "full_attention"] * 18,
+}
 DENSE_DEEPSEEK = {
     "model_type": "deepseek_v3",
     "num_key_value_heads": 4,
@@ -273,6 +295,8 @@ DENSE_DEEPSEEK = {
 @pytest.mark.parametrize(
     ("keys", "parameters", "active"),
     [
+        (GPT_OSS_20B, 20_914_757_184, 3.61e9 + 201088 * 2880),
+        (GPT_OSS_120B, 116_829_156_672, 5.13e9 + 201088 * 2880),
         (DEEPSEEK_V2_LITE, 15_706_484_224, 2.66e9),
         (DEEPSEEK_V2, 235_741_434_880, 21.4e9),
         (DEEPSEEK_V3, 671_026_404_352, 37.6e9),
@@ -282,6 +306,8 @@ DENSE_DEEPSEEK = {
         (QWEN15, 14_315_784_192, 2.7e9),
     ],
     ids=[
+        "gpt-oss-20b",
+        "gpt-oss-120b",
         "deepseek-v2-lite",
         "deepseek-v2",
         "deepseek-v3",
@@ -292,12 +318,66 @@ DENSE_DEEPSEEK = {
     ],
 )
 def test_experts_are_counted_as_published_and_refused_by_schedules(tmp_path, keys, parameters, active):
-    """Totals: safetensors of huggingface.co; active ones: the names, and "Mixtral of Experts", arXiv 2401.04088."""
+    """Totals: safetensors of huggingface.co; active ones: the names, and "Mixtral of Experts", arXiv 2401.04088.
+
+    OpenAI's card counts active parameters without the table of the embedding.
+    """
     shape = shape_of(tmp_path, **keys)
     assert shape.parameters == parameters
     assert shape.active_parameters == pytest.approx(active, rel=0.01)
     with pytest.raises(InputError, match="no schedule has experts yet, and this model has"):
         gpt_from_shape(shape, 4)
+
+
+GPTJ = {
+    "model_type": "gptj", "n_layer": 2, "n_embd": 64, "n_head": 4, "n_positions": 32, "rotary_dim": 8,
+}  # fmt: skip
+FALCON = {"model_type": "falcon", "max_position_embeddings": ..., "intermediate_size": ...}
+NEOX = Architecture(positions="rotary", shared_table=False)
+
+
+@pytest.mark.parametrize(
+    ("keys", "architecture"),
+    [
+        (
+            {"model_type": "gpt_neox", "rotary_emb_base": 10000},
+            replace(NEOX, rotary_share=0.25, branches="parallel"),
+        ),
+        ({"model_type": "gpt_neox", "use_parallel_residual": False}, replace(NEOX, rotary_share=0.25)),
+        (GPTJ, replace(NEOX, rotary_share=0.5, branches="shared")),
+        (FALCON, replace(NEOX, shared_table=True, key_heads=1, biases=False, branches="shared")),
+        (
+            FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2},
+            replace(NEOX, shared_table=True, key_heads=2, biases=False, branches="parallel"),
+        ),
+        (
+            FALCON | {"parallel_attn": False, "multi_query": False, "bias": True, "alibi": True},
+            replace(NEOX, shared_table=True, positions="none"),
+        ),
+        (
+            {"model_type": "qwen3_next", "head_dim": 24, "layer_types": ["linear_attention"] * 6},
+            replace(QWEN3, key_heads=2, head_columns=24, rotary_share=0.25, gated_attention=True),
+        ),
+    ],
+    ids=str,
+)
+def test_branches_and_gates_of_a_file_are_read(tmp_path, keys, architecture):
+    assert shape_of(tmp_path, **keys).architecture == architecture
+
+
+def test_linear_attention_must_be_accepted_as_full_attention(tmp_path):
+    shape = shape_of(tmp_path, model_type="qwen3_next", full_attention_interval=4)
+    with pytest.raises(InputError, match="full_attention_interval = 4: no layer has linear attention"):
+        shape.check_approximations(accepted=False)
+    assert gpt_from_shape(shape, 4).architecture.gated_attention
+
+
+def test_windows_of_gpt_oss_alternate_from_the_first_layer(tmp_path):
+    architecture = shape_of(tmp_path, **GPT_OSS_20B).architecture
+    assert architecture == replace(
+        GPT_OSS, key_heads=8, head_columns=64, window=128, global_every=2, rotary_base=150000.0
+    )
+    assert [architecture.is_global(layer) for layer in range(4)] == [False, True, False, True]
 
 
 def test_latent_attention_of_a_dense_file_is_read_and_trained_by_a_schedule(tmp_path):
@@ -398,7 +478,9 @@ def test_a_model_with_windows_alone_takes_their_table(tmp_path):
             {"model_type": "olmo3", "rope_parameters": {"sliding_attention": {"rope_theta": "big"}}},
             "rope_theta = 'big'",
         ),
-        ({"model_type": "gpt_oss"}, "num_local_experts: no schedule has experts with biases"),
+        ({"model_type": "gpt_oss"}, "num_local_experts, experts_per_token are missing"),
+        (GPTJ | {"rotary_dim": 17}, "rotary_dim = 17: a whole number up to n_embd / n_head = 16 is accepted"),
+        (FALCON | {"num_attention_heads": 3}, "heads 3: must divide hidden = 64"),
     ],
     ids=str,
 )
@@ -411,6 +493,6 @@ def test_keys_that_cannot_be_are_refused_in_one_line(tmp_path, keys, said):
 
 def test_what_no_schedule_does_must_be_accepted(tmp_path):
     shape = shape_of(tmp_path, model_type="phi", num_key_value_heads=4, hidden_act="gelu_new")
-    with pytest.raises(InputError, match=r"the MLP follows attention.* \(and 1 more\); --approximate goes on"):
+    with pytest.raises(InputError, match=r"phi: logits have no bias; --approximate goes on"):
         shape.check_approximations(accepted=False)
     shape.check_approximations(accepted=True)

@@ -157,7 +157,6 @@ def test_schedules_carry_out_every_named_shape_as_it_is():
 
 OTHERWISE = {
     "bloom": ({}, ("ALiBi", "no normalisation follows the embedding")),
-    "gpt_neox": ({}, ("use_parallel_residual: the MLP follows attention",)),
     "llama": (
         {"rope_scaling": {"factor": 8.0}, "attention_bias": True, "hidden_act": "gelu"},
         ("attention_bias: QKV has biases", "hidden_act = gelu: the MLP's gate is silu", "positions are not scaled"),
@@ -189,7 +188,9 @@ def test_a_config_file_says_how_the_model_is_made(tmp_path):
     assert config_of("llama", tmp_path, rope_theta=500000.0).architecture == long
     assert config_of("llama", tmp_path, rope_parameters={"rope_theta": 5e5}).architecture == long
     assert config_of("llama", tmp_path, tie_word_embeddings=True).architecture == replace(grouped, shared_table=True)
-    neox = Architecture(positions="rotary", shared_table=False, rotary_base=25_000.0, rotary_share=0.25)
+    neox = Architecture(
+        positions="rotary", shared_table=False, rotary_base=25_000.0, rotary_share=0.25, branches="parallel"
+    )
     assert config_of("gpt_neox", tmp_path, rotary_emb_base=25000).architecture == neox
     assert config_of("bloom", tmp_path).architecture == Architecture(positions="none")
     windowed = config_of("llama", tmp_path, model_type="mistral", sliding_window=1024)
