@@ -90,6 +90,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     clip : largest norm of all gradients together; 0 for none
     keep_first : layers of a stage that keep their gathered weights
     gemm_layouts : layout of products: as written, or the fastest of a machine's rows
+    software : software whose memory is counted; absent for the buffers of the schedule
     approximate : keys of a `config.json` that the schedule does not follow, each with what it does instead
     """
 
@@ -120,6 +121,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     clip: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
     keep_first: Count | UnsetType = UNSET
     gemm_layouts: str | UnsetType = UNSET
+    software: str | UnsetType = UNSET
     approximate: tuple[str, ...] | UnsetType = UNSET
 
 
@@ -380,6 +382,7 @@ class Record(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     percent_of_peak : hardware FLOP/s utilisation (HFU) of a training step [%]
     exposed_seconds_by_axis : communication of the mean rank that no computation hides, by grid axis, over all steps
     memory_bytes_by_kind : memory of the fullest rank, by kind
+    memory_bytes_by_stage : memory of a rank of each pipeline stage; absent without `software`
     fits : whether the device has room; null where no machine is known
     messages : how messages were sent, in runs with chunks, a progress thread or overlap
     collectives : choice for each op, with `--collectives auto`
@@ -424,6 +427,7 @@ class Record(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     percent_of_peak: Rate | UnsetType | None = UNSET
     exposed_seconds_by_axis: dict[str, Seconds] | UnsetType = UNSET
     memory_bytes_by_kind: dict[str, Count] | UnsetType = UNSET
+    memory_bytes_by_stage: tuple[Count, ...] | UnsetType = UNSET
     fits: bool | UnsetType | None = UNSET
     messages: Messages | UnsetType = UNSET
     collectives: dict[str, Choice] | UnsetType = UNSET

@@ -30,7 +30,9 @@ from typing import Literal, get_args
 
 from quadrille.algorithms.training.megatron_step import AttentionKernel, MegatronStep
 
-MegatronKind = Literal["weights", "gradients", "optimizer", "workspaces", "batches", "activations", "loss", "backward"]
+MegatronKind = Literal[
+    "parameters", "gradients", "optimizer", "workspaces", "batches", "activations", "loss", "backward"
+]
 MEGATRON_KINDS: tuple[MegatronKind, ...] = get_args(MegatronKind)
 KIB, MIB = 2**10, 2**20
 TORCH_WORKSPACE = 32 * MIB
@@ -121,7 +123,7 @@ class MegatronMemory:
         shards = step.data * step.context / step.optimizer_instances if step.distributed_optimizer else 1
         optimizer = 8 if step.precision == "float32" else 12
         return {
-            "weights": step.item_bytes * held,
+            "parameters": step.item_bytes * held,
             "gradients": step.gradient_bytes * held,
             "optimizer": optimizer * parameters / shards,
             "workspaces": float(self._workspaces()) if self.causes.workspaces else 0.0,

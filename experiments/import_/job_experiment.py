@@ -13,6 +13,7 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.adam import Adam, default_rate
 from quadrille.algorithms.training.architecture import Architecture
 from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.megatron_software import software_of
 from quadrille.algorithms.training.megatron_step import MegatronStep
 from quadrille.algorithms.training.recompute import Recompute
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
@@ -77,12 +78,13 @@ def job_experiment(job: MegatronJob) -> TrainingExperiment:
         architecture=_architecture(job),
         dropout=step.hidden_dropout,
     )
+    software = str(software_of(step))
     grid = Grid(pipeline=step.pipeline, data=step.data, x=step.tensor)
     scheme = find_scheme("megatron", sequence_parallel=step.sequence_parallel)
     overlaps = frozenset({"oar"} if step.tensor > 1 else set()) | (
         frozenset({"ors", "oag"}) if step.sharded_weights else frozenset()
     )
-    return TrainingExperiment(problem, grid, scheme, ExecutionOptions(overlaps=overlaps))  # type: ignore[arg-type]
+    return TrainingExperiment(problem, grid, scheme, ExecutionOptions(overlaps=overlaps), software=software)  # type: ignore[arg-type]
 
 
 def _recompute(step: MegatronStep) -> Recompute:

@@ -97,7 +97,12 @@ def _training_flags(experiment: TrainingExperiment) -> Iterator[str]:
         yield "--sequence-parallel"
     if problem.gathered != "again":
         yield from ("--gathered", problem.gathered)
-    chosen = {"clip": problem.adam.clip, "keep_first": experiment.keep_first, "gemm_layouts": experiment.gemm_layouts}
+    chosen = {
+        "clip": problem.adam.clip,
+        "keep_first": experiment.keep_first,
+        "gemm_layouts": experiment.gemm_layouts,
+        "software": experiment.software,
+    }
     for name, default in TRAINING_DEFAULTS.items():
         if (value := chosen.get(name, getattr(problem, name, default))) != default:
             yield from (_flag(name),) if value is True else (_flag(name), str(value))

@@ -34,6 +34,7 @@ from quadrille.experiments.workloads.gemm_times import (
 from quadrille.experiments.workloads.training_lines import TRAINING_DEFAULTS
 
 if TYPE_CHECKING:
+    from quadrille.algorithms.training.megatron_step import MegatronStep
     from quadrille.experiments.workloads.run_options import RunOptions
 
 PIPELINE_FLAGS = ("pipeline_schedule", "pipeline_limit", "stages")
@@ -72,6 +73,7 @@ class TrainingExperiment:
     shape : named shape of a GPT; None for an MLP
     keep_first : number of layers of each stage that keep their gathered weights for the backward pass
     gemm_layouts : machine whose measurements choose the layout of each product, or `written` for no choice
+    software : software whose memory is counted, such as `megatron:loss=te`; empty for the buffers of the schedule
 
     Raises
     ------
@@ -85,9 +87,26 @@ class TrainingExperiment:
     shape: ModelShape | None = None
     keep_first: int = 0
     gemm_layouts: str = ORIGINAL_LAYOUTS
+    software: str = ""
 
     def __post_init__(self) -> None:
         self.scheme.check(self.grid)
+        if self.software:
+            self.megatron_step()
+
+    def megatron_step(self) -> "MegatronStep":
+        """The step under Megatron-LM.
+
+        Raises
+        ------
+        InputError : an MLP, or a step that Megatron-LM has not
+        """
+        from quadrille.algorithms.training.megatron_software import parse_software
+
+        software = parse_software(self.software)
+        if software is None or not isinstance(self.problem, Gpt):
+            raise InputError(f"--software {self.software}: is for --gpt; a stack of linear layers has no such software")
+        return software.step(self.problem, self.grid, sequence_parallel=self.sequence_parallel)
 
     @property
     def sequence_parallel(self) -> bool:
@@ -159,6 +178,8 @@ class TrainingExperiment:
             chosen["keep_first"] = self.keep_first
         if self.gemm_layouts != ORIGINAL_LAYOUTS:
             chosen["gemm_layouts"] = self.gemm_layouts
+        if self.software:
+            chosen["software"] = self.software
         if self.shape is not None and self.shape.approximations:
             chosen["approximate"] = self.shape.approximations
         return Options(

@@ -173,7 +173,7 @@ def training_fields(experiment: TrainingExperiment, schedule: Schedule, times: R
     if iteration_seconds:
         measured = times.losses is not None
         rates_of_step = flop_rates(experiment, iteration_seconds, times.machine, times.threads, measured=measured)
-    bytes_by_kind = {str(kind): size for kind, size in largest_memory(schedule, experiment.execution.choices).items()}
+    memory = _memory_fields(experiment, schedule, times.machine)
     losses = () if times.losses is None else tuple(loss if isfinite(loss) else None for loss in times.losses)
     return {
         **({"losses": losses} if losses else {}),
@@ -182,9 +182,26 @@ def training_fields(experiment: TrainingExperiment, schedule: Schedule, times: R
         "hardware_flops_per_second_per_gpu": rates_of_step.hardware_flops_per_second_per_gpu if rates_of_step else None,
         "percent_of_peak": rates_of_step.percent_of_peak if rates_of_step else None,
         "exposed_seconds_by_axis": exposed_seconds_by_axis(experiment, times.ops),
-        "memory_bytes_by_kind": bytes_by_kind,
-        "fits": _fits(experiment, times, device_bytes(bytes_by_kind)),
+        **memory,
+        "fits": _fits(experiment, times, device_bytes(memory["memory_bytes_by_kind"])),
         **_orders_of_passes(experiment, schedule, times),
+    }
+
+
+def _memory_fields(experiment: TrainingExperiment, schedule: Schedule, machine: Machine | None) -> dict[str, Any]:
+    """The memory by kind of the fullest rank: of the schedule, or of the software of the experiment."""
+    if not experiment.software:
+        by_kind = largest_memory(schedule, experiment.execution.choices)
+        return {"memory_bytes_by_kind": {str(kind): size for kind, size in by_kind.items()}}
+    from quadrille.algorithms.training.megatron_software import generation, stage_memories
+
+    peaks = machine.device.peak_flops_per_second if machine is not None else {}
+    peak = next((peaks[dtype] for dtype in ("bfloat16", "float16") if dtype in peaks), 0.0)
+    memories = stage_memories(experiment.megatron_step(), generation(peak) if peak else "")
+    fullest = max(memories, key=lambda memory: memory.peak).by_kind()
+    return {
+        "memory_bytes_by_kind": {str(kind): int(size) for kind, size in fullest.items()},
+        "memory_bytes_by_stage": tuple(int(memory.peak) for memory in memories),
     }
 
 

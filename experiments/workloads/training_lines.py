@@ -38,6 +38,7 @@ TRAINING_DEFAULTS = {
     "clip": 0.0,
     "keep_first": 0,
     "gemm_layouts": "written",
+    "software": "",
 }
 """Defaults of the options of training steps."""
 
@@ -132,6 +133,8 @@ def training_lines(record: Record) -> Iterator[str]:
         on_device = {kind: size for kind, size in kinds.items() if size and kind != HOST_MEMORY_KIND}
         sizes = (f"{kind} {format_bytes(size)}{notes.get(kind, '')}" for kind, size in on_device.items())
         yield f"memory of a rank: {format_bytes(device_bytes(kinds))}: {', '.join(sizes)}"
+        if isinstance(record.memory_bytes_by_stage, tuple) and len(record.memory_bytes_by_stage) > 1:
+            yield f"memory of a rank by stage: {', '.join(map(format_bytes, record.memory_bytes_by_stage))}"
         if on_host := kinds.get(HOST_MEMORY_KIND, 0):
             yield f"memory of a rank on its host: {format_bytes(on_host)}: weights and moments of the optimizer"
     if record.critical_path:

@@ -22,8 +22,8 @@ PANELS: dict[str, tuple[str, ...]] = {
         "toml", "folder",
     ),
     "Advanced": (
-        "panel", "gemm_layouts", "gradient_bytes", "blas", "carrier", "chunk", "progress", "shards", "granularity",
-        "form", "no_fold", "no_fold_time", "no_memory", "no_local", "most_seconds",
+        "panel", "gemm_layouts", "gradient_bytes", "software", "blas", "carrier", "chunk", "progress", "shards",
+        "granularity", "form", "no_fold", "no_fold_time", "no_memory", "no_local", "most_seconds",
     ),
     "Other": (),
 }  # fmt: skip

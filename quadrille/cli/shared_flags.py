@@ -145,6 +145,14 @@ GemmLayouts = Annotated[
         "Layout of each GEMM: as written, or the fastest of NN, NT and TN on a machine.",
     ),
 ]
+Software = Annotated[
+    str,
+    flag(
+        "--software",
+        "NAME[:KEY=VALUE,…]",
+        "megatron: memory as PyTorch allocates it under Megatron-LM, such as megatron:loss=te,deterministic=yes.",
+    ),
+]
 Save = Annotated[str, flag("--save", "FILE", "Write a checkpoint after the last training step.")]
 Load = Annotated[str, flag("--load", "FILE", "Resume from a checkpoint, which may come from another grid and scheme.")]
 Algorithm = Annotated[str, flag("--algorithm", "NAME", "1d-column, 1d-row, cannon, summa, 2.5d, 3d or 4d.")]
@@ -371,6 +379,7 @@ TRAINING = flags_from(
     clip=Clip,
     keep_first=KeepFirst,
     gemm_layouts=GemmLayouts,
+    software=Software,
 )
 """The flags of training steps, in addition to `EXPERIMENT`."""
 EXECUTION = flags_from(

@@ -71,6 +71,7 @@ class TrainingFlags(MatmulFlags):
     clip: str = "0"
     keep_first: str = "0"
     gemm_layouts: str = "written"
+    software: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,17 @@ def parse_training(flags: TrainingFlags) -> TrainingExperiment:
         shape,
         whole_number(flags.keep_first, "--keep-first", least=0),
         flags.gemm_layouts,
+        parse_software_text(flags.software),
     )
+
+
+def parse_software_text(text: str) -> str:
+    """The text of --software with defaults left out, checked; empty for no text."""
+    if not text:
+        return ""
+    from quadrille.algorithms.training.megatron_software import parse_software  # few predictions need it
+
+    return str(parse_software(text))
 
 
 def parse_sequence(text: str) -> int | None:

@@ -11,14 +11,10 @@ from quadrille.algorithms.training.megatron_memory import (
     layer_parameters,
     stage_parameters,
 )
-from quadrille.algorithms.training.megatron_step import MegatronStep
 from quadrille.algorithms.training.model_shapes import SHAPES
+from tests.support.megatron_steps import SMALL
 
 GIB = 2**30
-SMALL = MegatronStep(
-    gpus=8, layers=12, hidden=512, heads=8, sequence=1024, vocabulary=50304, inner=2048, head_columns=64, key_heads=8,
-    micro_batch=4, global_batch=32, positions=1024, deterministic=True, fused_gradients=False,
-)  # fmt: skip
 
 
 def test_one_rank_has_the_parameters_of_the_model():
@@ -91,7 +87,7 @@ def test_recomputation_stores_less_and_sharded_states_too():
     assert [MegatronMemory(step).by_kind()["optimizer"] for step in (SMALL, sharded)] == pytest.approx(
         [12 * 64.11e6, 12 / 8 * 64.11e6], rel=1e-3
     )
-    assert MegatronMemory(full).by_kind()["weights"] == MegatronMemory(SMALL).by_kind()["weights"] / 8
+    assert MegatronMemory(full).by_kind()["parameters"] == MegatronMemory(SMALL).by_kind()["parameters"] / 8
 
 
 @pytest.mark.parametrize(
