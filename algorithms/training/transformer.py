@@ -16,17 +16,20 @@ Learners", 2019 (normalisation first).
 """
 
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Literal
 
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.expressions import Affine, Min, Modulo, Scaled, Sum
-from quadrille.algorithms.schedule.kernel_signatures import Function
-from quadrille.algorithms.schedule.ops import Kernel, Pointwise
+from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS, Function
+from quadrille.algorithms.schedule.ops import Kernel, Op, Pointwise
 from quadrille.algorithms.schedule.parts import Part
-from quadrille.algorithms.schedule.program import Choice, Program
+from quadrille.algorithms.schedule.program import Choice, Program, Repeat
 from quadrille.algorithms.schedule.tensors import Copies, ElementType, Tensor
 from quadrille.algorithms.training.adam import STEP
 from quadrille.algorithms.training.architecture import PLAIN, Architecture, Gate
+from quadrille.algorithms.training.context import ContextForm
+from quadrille.algorithms.training.context_attention import ContextAttention
 from quadrille.algorithms.training.dropout import MASK, NO_DROPOUT, Dropout
 from quadrille.algorithms.training.layers import Layer
 from quadrille.algorithms.training.normalisation import Norm, normalisation
@@ -57,6 +60,8 @@ class LayerShape:
     recompute : activation recomputation
     architecture : differences from the plain GPT
     dropout : dropout of the layer
+    context : ranks along context, which cut every sequence
+    context_parallel : form of context parallelism
     """
 
     layers: int
@@ -68,6 +73,8 @@ class LayerShape:
     recompute: Recompute = "none"
     architecture: Architecture = PLAIN
     dropout: Dropout = NO_DROPOUT
+    context: int = 1
+    context_parallel: ContextForm = "ring"
 
     @property
     def head(self) -> int:
@@ -143,7 +150,7 @@ def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
     down = scheme.linear(_linear(shape, rows, "down", (inner, hidden), ("G", "E"), ("dG", mlp.gradient), "transposed"))
     architecture, both_heads = shape.architecture, (shape.heads, shape.heads // shape.group)
     qk_norm = query_key_norm(architecture.qk_norm, both_heads, shape.head, rows, shape.copies, scheme)
-    scores, (activation, activation_gradient) = _attention(shape), shape.mlp_functions
+    scores, (activation, activation_gradient) = _attention(shape, rows, scheme), shape.mlp_functions
     sublayers = (attention.before, qkv, qk_norm, project, attention.after, mlp.before, up, down, mlp.after)
     return Layer(
         (
@@ -270,7 +277,8 @@ def _linear(
 
 def _with_copies(shape: LayerShape, sublayer: Layer) -> list[Tensor]:
     """Tensors of a sublayer; those that the backward pass reads have a copy for each layer."""
-    stored = {"QKV", "U", *(("D", "E") if shape.norms_outputs else ())}
+    exchanged = shape.context > 1 and shape.context_parallel == "ulysses" and shape.scored == "QKV"
+    stored = {"U", *(() if exchanged else ("QKV",)), *(("D", "E") if shape.norms_outputs else ())}
     return [replace(tensor, copies=shape.copies) if tensor.name in stored else tensor for tensor in sublayer.tensors]
 
 
@@ -278,11 +286,12 @@ def _activations(shape: LayerShape, rows: Part, scheme: Scheme) -> list[Tensor]:
     """Activations between the sublayers, and the gradients of all activations."""
     stream, inner, copies = scheme.stream, scheme.inner, shape.copies
     hidden, wide, heads = Part("hidden"), Part("inner"), shape.of_queries(shape.head)
-    attention = _attention(shape)
+    attention = _attention(shape, rows, scheme)
     of_queries = [
         replace(inner.tensor(name, rows, shape.of_queries(attention.columns), attention.copies), dtype=dtype)
         for name, dtype in attention.tensors.items()
     ]
+    of_queries += attention.more
     masks = ("attention mask", "mlp mask") if shape.dropout.hidden else ()
     return [
         inner.tensor("A", rows, heads, copies),
@@ -311,20 +320,55 @@ class _Attention:
     tensors : names of the tensors, with their dtypes if they differ from the schedule's
     columns : columns of the tensors for every query head
     copies : a copy for each layer if the tensors are stored
+    more : other tensors
     """
 
-    forward: tuple[Kernel, ...]
-    backward: tuple[Kernel, ...]
+    forward: Program
+    backward: Program
     tensors: dict[str, ElementType | None]
     columns: int
     copies: Copies
+    more: tuple[Tensor, ...] = ()
 
 
-def _attention(shape: LayerShape) -> _Attention:
+def _attention(shape: LayerShape, rows: Part, scheme: Scheme) -> _Attention:
+    if shape.context > 1:
+        return _context_attention(shape, rows, scheme)
     return _fused_attention(shape) if shape.attention == "fused" else _unfused_attention(shape)
 
 
-def _by_layer(shape: LayerShape, kernels: Program) -> Program:
+def _context_attention(shape: LayerShape, rows: Part, scheme: Scheme) -> _Attention:
+    attention = ContextAttention(
+        shape.context_parallel,
+        shape.context,
+        scheme.inner,
+        rows,
+        shape.scored,
+        shape.group,
+        shape.head,
+        _scalars(shape),
+        _counter(shape),
+        shape.copies,
+    )
+    tensors, forward, backward = attention.ops()
+    return _Attention(forward, backward, {}, 1, (), tensors)
+
+
+def _by_layer(shape: LayerShape, program: Program) -> Program:
+    """The ops of attention in a layer, with the kernels of a window or of all tokens."""
+    ops = list[Op | Repeat]()
+    for is_kernel, entries in groupby(program, lambda op: isinstance(op, Kernel) and op.function in ATTENTION_PRODUCTS):
+        if is_kernel:
+            ops += _kernels_by_layer(shape, tuple(entries))
+        else:
+            ops += [
+                replace(entry, body=_by_layer(shape, entry.body)) if isinstance(entry, Repeat) else entry
+                for entry in entries
+            ]
+    return tuple(ops)
+
+
+def _kernels_by_layer(shape: LayerShape, kernels: Program) -> Program:
     """The attention kernels of a layer: with a window, or for all tokens.
 
     If the architecture has layers of both kinds, the index of the layer chooses between both kernels.
