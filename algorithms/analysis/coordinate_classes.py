@@ -174,7 +174,7 @@ def _add_part(part: Part, name: str, schedule: Schedule, classes: CoordinateClas
     if part.panel is not None:
         classes.distinct_axes |= {axis for axis in AXES if axis == part.panel.shared_over}
         return
-    rotated_axis = part.axes[-1] if part.rotated_by else None
+    rotated_axis = part.cut_over[-1] if part.rotated_by else None
     for axis in part.cut_over:
         length = schedule.grid.length(axis)
         starts = {
@@ -188,7 +188,7 @@ def _add_part(part: Part, name: str, schedule: Schedule, classes: CoordinateClas
 
 def _add_rotated_part(part: Part, name: str, starts: set[int], schedule: Schedule, classes: CoordinateClasses) -> None:
     """Adds the boundaries of rotated blocks of two lengths; without a loop, ranks at one distance have equal blocks."""
-    own, by = part.axes[-1], part.rotated_by
+    own, by = part.cut_over[-1], part.rotated_by
     others = [axis for axis in AXES if axis in by]
     if len(by) == 1 and len(others) == 1 and others[0] != own and not _is_passed_on(name, {own, others[0]}, schedule):
         classes.distances.add(RootDistanceRule(own, others[0], -1, 0, frozenset(starts | {0})))

@@ -156,13 +156,14 @@ def _add_part(part: Part, schedule: Schedule, result: Dependence) -> set[int]:
     for axis in part.axes:
         lengths_differ = any(len(set(_parts(size, schedule.grid.length(axis)))) > 1 for size in sizes)
         sizes = _cut(sizes, axis, schedule.grid, result)
-    if part.rotated_by and lengths_differ:
-        result.distinct_axes.add(part.axes[-1])
-        for name in part.rotated_by:
-            _add_variable(name, result)
     sizes = {size * part.unit for size in sizes}
     for axis in part.finer:
+        lengths_differ = any(len(set(_parts(size, schedule.grid.length(axis)))) > 1 for size in sizes)
         sizes = _cut(sizes, axis, schedule.grid, result)
+    if part.rotated_by and lengths_differ:
+        result.distinct_axes.add(part.cut_over[-1])
+        for name in part.rotated_by:
+            _add_variable(name, result)
     if part.band is not None:
         sizes = {last - first for first, last in map(part.band_of, sizes)}
     return sizes

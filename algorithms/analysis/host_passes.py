@@ -78,13 +78,17 @@ class HostPass:
         return costs
 
 
-def product_pass(operation: PassOperation, calls: int, matrices: int, sequence: int, head: int) -> HostPass:
-    """Batched products of attention, between matrices of `sequence` rows and of `sequence` or `head` columns.
+def product_pass(
+    operation: PassOperation, calls: int, matrices: int, sequence: int, head: int, keys: int = 0
+) -> HostPass:
+    """Batched products of attention, between matrices of `sequence` rows and of `keys` or `head` columns.
+
+    There are as many keys as rows unless `keys` says another number.
 
     >>> product_pass("product_nt", 1, 4, 64, 32).terms
     (1, 4, 16384, 524288, 8192)
     """
-    scores = matrices * sequence * sequence
+    scores = matrices * sequence * (keys or sequence)
     return HostPass(operation, calls, matrices, scores, scores * head, matrices * sequence * head)
 
 
@@ -98,6 +102,8 @@ class KernelShape:
     sequence : tokens of a sequence, for attention and sums over positions
     head, group, groups : columns of a head, query heads of a group, and groups of heads, for attention
     rotary, drops : whether positions are rotary, and whether attention weights are dropped
+    keys : keys of a sequence, if they are not as many as its queries
+    in_pieces : whether attention runs piece by piece
     streamed_bytes : bytes of the operands that move between memory and the caches [B]
     """
 
@@ -110,6 +116,8 @@ class KernelShape:
     rotary: bool = False
     drops: bool = False
     streamed_bytes: int = 0
+    keys: int = 0
+    in_pieces: bool = True
 
 
 def host_passes(function: Function, shape: KernelShape) -> tuple[HostPass, ...]:
@@ -130,13 +138,14 @@ class _Heads:
         self.shape = shape
         sequences = shape.rows // shape.sequence
         of_piece = attention_piece(shape.sequence, shape.group, shape.groups)
-        self.pieces = ceil(sequences / of_piece[0]) * ceil(shape.groups / of_piece[1])
+        self.pieces = ceil(sequences / of_piece[0]) * ceil(shape.groups / of_piece[1]) if shape.in_pieces else 1
+        self.keys = shape.keys or shape.sequence
         self.matrices = sequences * shape.groups * shape.group
         self.tokens = self.matrices * shape.sequence
 
     def over_scores(self, operation: PassOperation, calls: int = 1) -> HostPass:
         """Passes over the square matrices of scores."""
-        return self._over(operation, self.shape.sequence, calls)
+        return self._over(operation, self.keys, calls)
 
     def over_queries(self, operation: PassOperation, calls: int = 1) -> HostPass:
         """Passes over matrices of the size of the queries."""
@@ -152,7 +161,9 @@ class _Heads:
     def product(self, operation: PassOperation, calls: int = 1) -> HostPass:
         """Batched products: of s x h by h x s (`product_nt`), or of s x s by s x h."""
         shape = self.shape
-        return product_pass(operation, calls * self.pieces, calls * self.matrices, shape.sequence, shape.head)
+        return product_pass(
+            operation, calls * self.pieces, calls * self.matrices, shape.sequence, shape.head, self.keys
+        )
 
     def keys_and_queries(self) -> Iterator[HostPass]:
         """Rotary positions of queries and keys: six passes over halves of the columns, and their concatenation."""
@@ -197,6 +208,12 @@ def _attention(heads: _Heads) -> Iterator[HostPass]:
     yield heads.product("product_nn")
     yield heads.over_queries("rearrange", 2)
     yield heads.over_rows(4)
+
+
+def _attention_merge(heads: _Heads) -> Iterator[HostPass]:
+    yield from _attention(heads)
+    yield heads.over_queries("elementwise", 3)
+    yield heads.over_rows(8)
 
 
 def _attention_keeping(heads: _Heads) -> Iterator[HostPass]:
@@ -248,6 +265,10 @@ ATTENTION: dict[Function, Callable[[_Heads], Iterator[HostPass]]] = {
     "attention_keeping_gradient": _attention_keeping_gradient,
     "attention_dropping": _attention_dropping,
     "attention_dropping_gradient": _attention_dropping_gradient,
+    "attention_apart": _attention,
+    "attention_apart_gradient": _attention_gradient,
+    "attention_merge": _attention_merge,
+    "attention_merge_gradient": _attention_gradient,
 }
 
 

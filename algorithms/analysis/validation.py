@@ -259,6 +259,7 @@ class _Sums:
         sums = signature.sums or (None,) * len(writes(op))
         for name, summed in zip(writes(op), sums, strict=True):
             new = frozenset[Axis]() if summed is None else self._summed(op.sources[summed[1]], summed[0])
+            new -= self._kept_apart(name, op.sources[summed[1]]) if summed is not None else frozenset()
             if op.sources and signature.linear and name in op.updates and name not in self.zeros:
                 self._check_alike(op, name, self._of(op.sources[-1]) | new)
             self.pending[name] = tracked | new
@@ -270,6 +271,11 @@ class _Sums:
         if dimensions == "both":
             return tensor.cut_over
         return _cut_axes(tensor.rows if dimensions == "rows" else tensor.columns)
+
+    def _kept_apart(self, name: str, source: str) -> frozenset[Axis]:
+        """Returns the axes that cut the rows of a sum over rows like the rows that are summed."""
+        rows, summed = self.schedule.tensors[name].rows, self.schedule.tensors[source].rows
+        return frozenset(rows.cut_over if rows.dimension == summed.dimension else ())
 
     def _check_alike(self, op: Kernel, name: str, added: frozenset[Axis]) -> None:
         """Checks that an addend is a partial sum over the same axes as the tensor it is added to."""

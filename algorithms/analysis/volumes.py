@@ -12,11 +12,11 @@ from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.collectives.lowered_collective import CollectiveAlgorithm
 from quadrille.algorithms.schedule.kernel_signatures import (
     ATTENTION_PRODUCTS,
+    OF_BLOCKS,
     SIGNATURES,
     VALUE_PRODUCTS,
     Function,
     attention_columns,
-    attention_flops,
     seen_pairs,
 )
 from quadrille.algorithms.schedule.ops import Gemm, Kernel, Op, reads, writes
@@ -35,7 +35,7 @@ class AttentionProducts:
     Parameters
     ----------
     count : sequences times query heads
-    sequence, head : rows and columns of the queries, keys and values of one head
+    sequence, head : rows and columns of the queries of one head in a sequence
     item_bytes : bytes of an element
     function : attention kernel: forward or backward, with stored attention weights or without
     rotated_bytes : bytes of queries and keys that rotary positions rotate first, or 0
@@ -43,6 +43,8 @@ class AttentionProducts:
     window : tokens that a token sees; 0 for all before it
     capped : whether scores have a soft cap
     value : columns of the values of one head; 0 for those of queries and keys
+    keys : keys of one head in a sequence, if they are not as many as the queries
+    whole : tokens of the sequence, if the queries are only some
     """
 
     count: int
@@ -55,14 +57,31 @@ class AttentionProducts:
     window: int = 0
     capped: bool = False
     value: int = 0
+    keys: int = 0
+    whole: int = 0
+
+    @property
+    def key_count(self) -> int:
+        """Keys of one head in a sequence."""
+        return self.keys or self.sequence
+
+    @property
+    def pairs(self) -> int:
+        """Twice the pairs of a query and a key that it sees, in a sequence (`seen_pairs`).
+
+        Chunks of a sequence are dealt out so that each part of the queries and keys has its share of the pairs.
+        """
+        whole = self.whole or self.sequence
+        return seen_pairs(whole, self.window) * self.sequence * self.key_count // whole**2
 
     @property
     def flops(self) -> int:
         """Flop of the causal half of every product, in a window if there is one."""
-        pairs = seen_pairs(self.sequence, self.window)
+        whole = self.whole or self.sequence
+        pairs = seen_pairs(whole, self.window) * self.sequence * self.key_count
         values = VALUE_PRODUCTS[self.function]
         sides = values * (self.value or self.head) + (ATTENTION_PRODUCTS[self.function] - values) * self.head
-        return self.count * pairs * sides
+        return self.count * pairs * sides // whole**2
 
     @property
     def backward(self) -> bool:
@@ -89,6 +108,11 @@ def attention_products(op: Kernel, schedule: Schedule, coordinates: Coordinates)
     sequence, head = int(numbers["sequence"]), int(numbers["head"])
     group = heads_per_group(op)
     groups, item_bytes = columns // attention_columns(numbers)[0], schedule.item_bytes(op.sources[0])
+    whole, keys = 0, 0
+    if op.function in OF_BLOCKS:
+        whole, sequence = sequence, sequence // int(numbers["context"])
+        key_rows, _ = schedule.tensors[op.sources[1]].block(coordinates).rectangle_shape
+        keys = sequence * key_rows // rows
     count = rows // sequence * (groups * group)
     rotated_columns = int(numbers.get("rotated", head)) if "rotary_base" in numbers else 0
     return AttentionProducts(
@@ -102,6 +126,8 @@ def attention_products(op: Kernel, schedule: Schedule, coordinates: Coordinates)
         window=int(numbers.get("window", 0)),
         capped="score_cap" in numbers,
         value=int(numbers.get("value", 0)),
+        keys=keys,
+        whole=whole,
     )
 
 
@@ -301,15 +327,9 @@ def kernel_work(op: Kernel, schedule: Schedule, coordinates: Coordinates) -> Wor
     touched = _touched_bytes(op, schedule, coordinates)
     first = schedule.tensors[(*op.sources, *op.updates)[0]].block(coordinates)
     if op.function in ATTENTION_PRODUCTS:
-        rows, columns = first.rectangle_shape
-        numbers, group = dict(op.scalars), heads_per_group(op)
-        sequence, window = int(numbers["sequence"]), int(numbers.get("window", 0))
-        whole, attended = attention_columns(numbers)
-        groups, sizes = columns // whole, (sequence, window)
-        queries = groups * group * int(numbers["head"])
-        product_flops = attention_flops(op.function, rows, groups * attended, *sizes, queries)
         products = attention_products(op, schedule, coordinates)
-        return Work(0, product_flops, touched, products, kernel_shape(op, schedule, coordinates, touched))
+        assert products is not None, op
+        return Work(0, products.flops, touched, products, kernel_shape(op, schedule, coordinates, touched))
     shape = kernel_shape(op, schedule, coordinates, touched)
     return Work(SIGNATURES[op.function].flops * first.elements, 0, touched, shape=shape)
 
@@ -323,6 +343,8 @@ def _touched_bytes(op: Kernel, schedule: Schedule, coordinates: Coordinates) -> 
     def size_of(name: str) -> int:
         return schedule.tensors[name].block(coordinates).elements * schedule.item_bytes(name)
 
+    if op.function in ("take_keys_values", "put_keys_values"):
+        return 2 * size_of((*op.into, *op.sources)[0])
     if op.function != "expand_bucket":
         return sum(map(size_of, (*reads(op), *writes(op))))
     buckets = schedule.tensors[op.sources[0]].buckets
@@ -353,14 +375,18 @@ def kernel_shape(op: Kernel, schedule: Schedule, coordinates: Coordinates, touch
             rows, columns, streamed_bytes=touched if streams is None else streams * rows * columns * item_bytes
         )
     head, group = int(numbers["head"]), heads_per_group(op)
+    products = attention_products(op, schedule, coordinates)
+    assert products is not None, op
     return KernelShape(
         rows,
         columns,
-        int(numbers["sequence"]),
+        products.sequence,
         head,
         group,
         columns // attention_columns(numbers)[0],
         rotary="rotary_base" in numbers,
         drops="dropout" in numbers,
         streamed_bytes=touched,
+        keys=products.keys,
+        in_pieces="context" not in numbers,
     )

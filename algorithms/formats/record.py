@@ -22,7 +22,7 @@ from quadrille.algorithms.formats.renamed_keys import Renames
 from quadrille.algorithms.formats.tabular import Tabular
 from quadrille.algorithms.formats.workload import Count, Size, Workload
 from quadrille.algorithms.provenance import Provenance, provenance
-from quadrille.algorithms.schedule.grid import AXES, Axis
+from quadrille.algorithms.schedule.grid import AXES, NEWER_AXES, Axis
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.units import LONGEST_SECONDS, format_seconds
 
@@ -86,6 +86,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     sparsity : share of the weights of linear layers that are pruned; absent without pruning
     prune : weights that pruning keeps
     sparse_states : whether gradients and optimizer states of pruned weights are compressed
+    context_parallel : form of context parallelism; absent for a ring
     steps : training steps of one run
     clip : largest norm of all gradients together; 0 for none
     keep_first : layers of a stage that keep their gathered weights
@@ -117,6 +118,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     sparsity: Annotated[float, Meta(ge=0, lt=1)] | UnsetType = UNSET
     prune: Literal["magnitude", "random"] | UnsetType = UNSET
     sparse_states: bool | UnsetType = UNSET
+    context_parallel: Literal["ring", "all-gather", "ulysses"] | UnsetType = UNSET
     steps: Size | UnsetType = UNSET
     clip: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
     keep_first: Count | UnsetType = UNSET
@@ -438,7 +440,7 @@ class Record(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
         if prod(self.grid.values()) != self.ranks:
             lengths = ",".join(f"{axis}={length}" for axis, length in self.grid.items())
             raise ValueError(f"ranks = {self.ranks}: the grid {lengths} has {prod(self.grid.values())}")
-        needed = [axis for axis in AXES if axis != "pipeline" or axis in self.grid]
+        needed = [axis for axis in AXES if axis not in NEWER_AXES or axis in self.grid]
         if sorted(self.order) != sorted(needed):
             raise ValueError(f"order = {','.join(self.order)}: each of {','.join(needed)} is needed once")
         if self.seconds_of_repeats and len(self.seconds_of_repeats) != self.repeats:

@@ -1,4 +1,4 @@
-"""The process grid: a pipeline × data × z × y × x box of ranks, and the groups along its axes."""
+"""The process grid: a pipeline × data × context × z × y × x box of ranks, and the groups along its axes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -8,26 +8,28 @@ from typing import Literal, get_args
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.units import parse_integer
 
-TRADE_NAMES = {"tp": "x", "tensor": "x", "dp": "data", "pp": "pipeline", "fsdp": "z", "zero": "z"}
+TRADE_NAMES = {"tp": "x", "tensor": "x", "dp": "data", "cp": "context", "pp": "pipeline", "fsdp": "z", "zero": "z"}
 """Other names of axes, for error messages."""
 MOST_RANKS = 1 << 22
 """Most ranks of a grid: a schedule of more is not answered within a minute."""
 
-Axis = Literal["pipeline", "data", "z", "y", "x"]
+Axis = Literal["pipeline", "data", "context", "z", "y", "x"]
 AXES: tuple[Axis, ...] = get_args(Axis)
-DEFAULT_ORDER: tuple[Axis, ...] = ("x", "y", "z", "data", "pipeline")
+DEFAULT_ORDER: tuple[Axis, ...] = ("x", "y", "z", "context", "data", "pipeline")
+NEWER_AXES: tuple[Axis, ...] = ("pipeline", "context")
+"""Axes that records hold only where they are longer than 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Ranks 0 .. size - 1 on a pipeline × data × z × y × x box.
+    """Ranks 0 .. size - 1 on a pipeline × data × context × z × y × x box.
 
     `order` lists the axes from the fastest to the slowest.  Axes that it omits follow in the default order.  By default
     consecutive ranks are neighbours along x, so x belongs on the fastest links of a machine.
 
     >>> grid = Grid(data=2, y=2, x=2)
     >>> grid.coordinates(5)
-    {'pipeline': 0, 'data': 1, 'z': 0, 'y': 0, 'x': 1}
+    {'pipeline': 0, 'data': 1, 'context': 0, 'z': 0, 'y': 0, 'x': 1}
     >>> grid.group(5, "y")
     (5, 7)
     >>> Grid(z=2, x=2, order=("z", "x")).group(0, "x")
@@ -43,6 +45,7 @@ class Grid:
     y: int = 1
     x: int = 1
     pipeline: int = 1
+    context: int = 1
     order: tuple[Axis, ...] = DEFAULT_ORDER
 
     def __post_init__(self) -> None:
@@ -62,8 +65,8 @@ class Grid:
 
     @property
     def lengths(self) -> dict[Axis, int]:
-        """Length of each axis, as records hold it; the pipeline axis only where it is longer than 1."""
-        return {axis: self.length(axis) for axis in AXES if axis != "pipeline" or self.pipeline > 1}
+        """Length of each axis, as records hold it; the newer axes only where they are longer than 1."""
+        return {axis: self.length(axis) for axis in AXES if axis not in NEWER_AXES or self.length(axis) > 1}
 
     def length(self, axis: Axis) -> int:
         """Number of ranks along `axis`."""
@@ -106,7 +109,7 @@ def parse_order(text: str) -> tuple[Axis, ...]:
     """Returns the axes from the fastest to the slowest; omitted axes follow in the default order.
 
     >>> parse_order("z,x")
-    ('z', 'x', 'y', 'data', 'pipeline')
+    ('z', 'x', 'y', 'context', 'data', 'pipeline')
     """
     named = [_axis(word.strip(), "order") for word in text.split(",")]
     repeated = {axis for axis in named if named.count(axis) > 1}
@@ -116,8 +119,14 @@ def parse_order(text: str) -> tuple[Axis, ...]:
 
 
 def complete_order(order: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """Returns the order with the axes that it omits appended in the default order."""
-    return order + tuple(axis for axis in DEFAULT_ORDER if axis not in order)
+    """Returns the order with the axes that it omits appended in the default order.
+
+    An omitted context axis leaves the default order of all others the default.
+    """
+    complete = order + tuple(axis for axis in DEFAULT_ORDER if axis not in order)
+    others = [axis for axis in complete if axis != "context"]
+    is_default = "context" not in order and others == [axis for axis in DEFAULT_ORDER if axis != "context"]
+    return DEFAULT_ORDER if is_default else complete
 
 
 def parse_grid(text: str, order: tuple[Axis, ...] = DEFAULT_ORDER) -> Grid:

@@ -77,6 +77,12 @@ Function = Literal[
     "attention_keeping_gradient",
     "attention_dropping",
     "attention_dropping_gradient",
+    "attention_apart",
+    "attention_apart_gradient",
+    "attention_merge",
+    "attention_merge_gradient",
+    "take_keys_values",
+    "put_keys_values",
     "dropout",
     "dropout_gradient",
     "embed",
@@ -214,6 +220,21 @@ SIGNATURES: dict[Function, KernelSignature] = {
     "attention_dropping_gradient": KernelSignature(
         into=("m (qkv)h",), sources=("m (qkv)h", "m w", "m w", "m w", "m (attended)h")
     ),
+    "attention_apart": KernelSignature(into=("m (group)h", "m -"), sources=("m (group+2)h", "- 2h")),
+    "attention_apart_gradient": KernelSignature(
+        into=("m (group+2)h", "- 2h"),
+        sources=("m (group+2)h", "- 2h", "m (group)h", "m -", "m (group)h"),
+        sums=(None, ("rows", 0)),
+    ),
+    "attention_merge": KernelSignature(updates=("m (group)h", "m -"), sources=("m (group+2)h", "- 2h")),
+    "attention_merge_gradient": KernelSignature(
+        into=("- 2h",),
+        updates=("m (group+2)h",),
+        sources=("m (group+2)h", "- 2h", "m (group)h", "m -", "m (group)h"),
+        sums=(("rows", 0), None),
+    ),
+    "take_keys_values": KernelSignature(into=("m 2h",), sources=("m (group+2)h",), linear=True, flops=0),
+    "put_keys_values": KernelSignature(updates=("m (group+2)h",), sources=("m 2h",), flops=0),
     "dropout": KernelSignature(into=("m n",), updates=("m n",)),
     "dropout_gradient": KernelSignature(into=("m n",), sources=("m n", "m n")),
     "embed": KernelSignature(into=("m h",), sources=("m 1", "v h"), sums=(("rows", 1),)),
@@ -273,8 +294,19 @@ ATTENTION_PRODUCTS: dict[Function, int] = {
     "attention_keeping_gradient": 4,
     "attention_dropping": 2,
     "attention_dropping_gradient": 4,
+    "attention_apart": 2,
+    "attention_apart_gradient": 5,
+    "attention_merge": 2,
+    "attention_merge_gradient": 5,
 }
 """Matrix products of each attention kernel; a gradient without stored attention weights recomputes the scores."""
+OF_BLOCKS: tuple[Function, ...] = (
+    "attention_apart",
+    "attention_apart_gradient",
+    "attention_merge",
+    "attention_merge_gradient",
+)
+"""Attention of some queries of a sequence to some of its keys, which are a tensor of their own."""
 
 
 VALUE_PRODUCTS: dict[Function, int] = {

@@ -237,7 +237,8 @@ class Part:
             start, stop = start + first, start + last
         start, stop = start * self.unit, stop * self.unit
         for axis in self.finer:
-            first, last = cut(stop - start, coordinates.grid.length(axis), coordinates.along[axis])
+            index = coordinates.along[axis] if not self.rotated_by else self._index(axis, coordinates)
+            first, last = cut(stop - start, coordinates.grid.length(axis), index)
             start, stop = start + first, start + last
         if self.band is not None:
             first, last = self.band_of(stop - start)
@@ -266,7 +267,7 @@ class Part:
 
     def _index(self, axis: Axis, coordinates: Coordinates) -> int:
         index = coordinates.along[axis]
-        if axis == self.axes[-1]:
+        if axis == self.cut_over[-1]:
             index += sum(coordinates.variable(name) for name in self.rotated_by)
         return index % coordinates.grid.length(axis)
 
@@ -290,8 +291,9 @@ class Part:
             start, stop = self.bounds(coordinates)
             return stop - start
         turning = replace(self, rotated_by=())
-        members = range(coordinates.grid.length(self.axes[-1]))
-        ranges = (turning.bounds(coordinates.at(self.axes[-1], member)) for member in members)
+        innermost = self.cut_over[-1]
+        members = range(coordinates.grid.length(innermost))
+        ranges = (turning.bounds(coordinates.at(innermost, member)) for member in members)
         return max(stop - start for start, stop in ranges)
 
     def without(self, axis: Axis) -> "Part":

@@ -39,11 +39,13 @@ class Dropout:
     hidden : share of the elements of the embedding and of the outputs of attention and MLP that are set to zero
     attention : share of the attention weights that are set to zero
     tokens : tokens of a microbatch over all ranks, from which the rows of the batch are numbered
+    order : scalars of the order of rows under context parallelism
     """
 
     hidden: float = 0.0
     attention: float = 0.0
     tokens: int = 0
+    order: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         for share in (self.hidden, self.attention):
@@ -55,7 +57,8 @@ class Dropout:
         share = self.attention if place == "attention weights" else self.hidden
         if not share:
             return ()
-        return ("dropout", share), ("place", float(PLACES[place])), ("tokens", float(self.tokens))
+        order = () if place == "attention weights" else self.order
+        return ("dropout", share), ("place", float(PLACES[place])), ("tokens", float(self.tokens)), *order
 
     def drop(self, place: Place, tensor: str, mask: str) -> Kernel:
         """The op that drops elements of a tensor and writes the mask."""

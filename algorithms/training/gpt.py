@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.matmul import Gathered
-from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.ops import Kernel
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import PipelineSchedule
@@ -24,6 +24,7 @@ from quadrille.algorithms.schedule.schedule import Schedule, declare
 from quadrille.algorithms.schedule.tensors import DType, Tensor
 from quadrille.algorithms.training.adam import STEP, Adam, optimizer_tensors
 from quadrille.algorithms.training.architecture import PLAIN, Architecture, check_sizes
+from quadrille.algorithms.training.context import CONTEXT, ContextForm, check_context, find_context_form
 from quadrille.algorithms.training.dropout import MASK, Dropout
 from quadrille.algorithms.training.gpt_step import GptStep, ModelLayers
 from quadrille.algorithms.training.latent_attention import latent_sizes
@@ -36,7 +37,7 @@ from quadrille.algorithms.training.pipeline import V_CHUNKS, Stages
 from quadrille.algorithms.training.precision import Precision, in_dtype_of_statistics
 from quadrille.algorithms.training.query_key_norm import HEAD
 from quadrille.algorithms.training.recompute import Attention, Recompute, find_attention, find_recompute
-from quadrille.algorithms.training.scheme import ONE, Scheme
+from quadrille.algorithms.training.scheme import ONE, Scheme, order_of_rows
 from quadrille.algorithms.training.sparsity import PruneMethod, Pruning, index_names, pruned_layer
 from quadrille.algorithms.training.step_programs import bucket_tensors, initial_state
 from quadrille.algorithms.training.transformer import LAYER, LayerShape, transformer_layer
@@ -77,6 +78,7 @@ class Gpt:
     sparsity : share of the elements of the layers' weight matrices that are pruned (`sparsity.py`)
     prune : which elements are kept
     sparse_states : whether gradients and optimizer states of pruned matrices are compressed
+    context_parallel : form of context parallelism (`context.py`)
     """
 
     layers: int
@@ -106,6 +108,7 @@ class Gpt:
     sparsity: float = 0.0
     prune: PruneMethod = "magnitude"
     sparse_states: bool = False
+    context_parallel: ContextForm = "ring"
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "sequence", "vocabulary", "batch", "steps"):
@@ -124,13 +127,20 @@ class Gpt:
         find_recompute(self.recompute)
         if self.architecture.sinks and self.attention == "unfused":
             raise InputError("attention 'unfused': a model with attention sinks accepts fused")
+        find_context_form(self.context_parallel)
         ParameterSharding(self.zero, self.precision, pruning=self.pruning)
         self.dropout_of(self.batch)
 
-    def dropout_of(self, rows: int) -> Dropout:
-        """The dropout in microbatches of some sequences over all ranks."""
+    def dropout_of(self, rows: int, context: int = 1) -> Dropout:
+        """The dropout in microbatches of some sequences over all ranks.
+
+        Parameters
+        ----------
+        rows : sequences of a microbatch
+        context : ranks along context, which cut every sequence
+        """
         attention = self.dropout if self.attention_dropout is None else self.attention_dropout
-        return Dropout(self.dropout, attention, rows * self.sequence)
+        return Dropout(self.dropout, attention, rows * self.sequence, order_of_rows(context, self.sequence))
 
     @property
     def precision(self) -> Precision:
@@ -212,6 +222,7 @@ def check_gpt(problem: Gpt, grid: Grid, scheme: Scheme) -> None:
             f"grid {axis}={grid.length(axis)}: {cut} are cut over {axis}, "
             f"which must divide {name} = {groups}: accepted are {divisors}"
         )
+    _check_context(problem, grid, scheme)
     parts = microbatches(problem.batch, problem.micro_batch, grid)
     for layout in (scheme.stream, scheme.inner):
         needed = prod(grid.length(row_axis) for row_axis in layout.rows)
@@ -222,9 +233,33 @@ def check_gpt(problem: Gpt, grid: Grid, scheme: Scheme) -> None:
     refuse_sharded_weights(problem.zero, grid)
 
 
+def _check_context(problem: Gpt, grid: Grid, scheme: Scheme) -> None:
+    """Checks that the context axis can cut the sequences, and that nothing is asked for that does not go with it.
+
+    Raises
+    ------
+    InputError : a sequence or heads that cannot be cut, or an option that is not accepted with a context axis
+    """
+    if grid.context == 1:
+        return
+    heads = problem.heads, problem.architecture.key_value_heads(problem.heads)
+    check_context(grid, problem.context_parallel, problem.sequence, *heads, scheme.inner.columns)
+    refused = {
+        "attention unfused": ("fused is", problem.attention != "fused"),
+        f"sparsity {problem.sparsity:g}": ("0 is", problem.sparsity > 0),
+        f"offload {problem.offload}": ("optimizer state on the device is", problem.offload is not None),
+        "latent attention": ("a model of whole keys and values is", problem.architecture.key_rank > 0),
+        "attention sinks": ("a model without sinks is", problem.architecture.sinks),
+    }
+    for option, (accepted, asked) in refused.items():
+        if asked:
+            raise InputError(f"{option} on grid context={grid.context}: {accepted} accepted with a context axis")
+
+
 def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
     """Returns the schedule of `steps` training steps."""
     check_gpt(problem, grid, scheme)
+    scheme = scheme.on_context(grid.context)
     parts = microbatches(problem.batch, problem.micro_batch, grid)
     stages = pipeline_stages(problem, grid)
     buckets = None if problem.offload is None else Buckets(problem.offload, grid, problem.sizes)
@@ -269,7 +304,7 @@ def pipeline_stages(problem: Gpt, grid: Grid) -> Stages:
 def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages, parts: Microbatches) -> ModelLayers:
     """The embedding, the transformer layer, the last normalisation and the loss under a scheme."""
     rows, hidden = parts.part("batch", problem.sequence), Part("hidden")
-    architecture, dropout = problem.architecture, problem.dropout_of(parts.rows)
+    architecture, dropout = problem.architecture, problem.dropout_of(parts.rows, scheme.context)
     shape = LayerShape(
         problem.layers,
         problem.hidden,
@@ -280,6 +315,8 @@ def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages, parts: Microbatc
         problem.recompute,
         architecture,
         dropout,
+        scheme.context,
+        problem.context_parallel,
     )
     norm = Norm("last", rows, hidden, problem.hidden, "X", "last N", "dlast N", "dX", kind=architecture.norm)
     last = normalisation(norm, scheme)
@@ -336,7 +373,8 @@ def _stream(problem: Gpt, scheme: Scheme, stages: Stages, parts: Microbatches) -
 def _inputs(problem: Gpt, scheme: Scheme, stages: Stages, parts: Microbatches) -> list[Tensor]:
     rows = parts.part("batch", problem.sequence)
     copies = ((STEP, problem.steps), *parts.copies)
-    tokens = replace(rows, axes=scheme.token_rows)
+    within: tuple[Axis, ...] = (CONTEXT,) if scheme.context > 1 else ()
+    tokens = replace(rows, axes=scheme.token_rows, finer=within)
     return [
         Tensor(TOKENS, tokens, ONE, copies=copies, dtype="int32", stages=stages.at(0)),
         Tensor(

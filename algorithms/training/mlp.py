@@ -130,6 +130,10 @@ def check_mlp(problem: Mlp, grid: Grid, scheme: Scheme, parts: Microbatches) -> 
     InputError : fewer rows than parts, an axis that the scheme lacks, or ZeRO 3 with a pipeline
     """
     scheme.check(grid)
+    if grid.context > 1:
+        raise InputError(
+            f"grid context={grid.context}: context cuts sequences, and rows of linear layers have none: 1 is accepted"
+        )
     for layout in (scheme.stream, scheme.inner):
         axes = [*layout.rows, *layout.finer]
         needed = prod(grid.length(row_axis) for row_axis in axes)

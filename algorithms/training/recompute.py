@@ -27,6 +27,7 @@ from typing import Literal, TypeVar, get_args
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.passes.rewriting import filter_ops, map_ops
 from quadrille.algorithms.schedule.ops import AllGather, Broadcast, Op, writes
+from quadrille.algorithms.schedule.program import repeats
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.layers import Layer
 
@@ -84,14 +85,20 @@ def with_recomputation(layer: Layer, output: str) -> Layer:
     kept = {op.into for op in fetches if op.source in parameters and _has_copies(layer, op.into)}
     forward = filter_ops(layer.forward, lambda op: output not in writes(op) and not _fills(op, kept))
     fetched = {op.into for op in forward if isinstance(op, Fetch)}
+    within = {entry.loop for entry in repeats(layer.forward)}
     return replace(
         layer,
-        tensors=tuple(tensor if tensor.name in kept else replace(tensor, copies=()) for tensor in layer.tensors),
+        tensors=tuple(tensor if tensor.name in kept else _once(tensor, within) for tensor in layer.tensors),
         backward=(
             *map_ops(forward, lambda op: replace(op, name=f"again {op.name}")),
             *filter_ops(layer.backward, lambda op: not _fills(op, fetched)),
         ),
     )
+
+
+def _once(tensor: Tensor, within: set[str]) -> Tensor:
+    """The tensor with copies for the loops within a layer only."""
+    return replace(tensor, copies=tuple(copies for copies in tensor.copies if copies[0] in within))
 
 
 def _fills(op: Op, buffers: set[str]) -> bool:

@@ -129,6 +129,13 @@ class Scheme(Protocol):
     def inner(self) -> Layout:
         """Layout of activations after a normal and before a transposed product."""
 
+    @property
+    def context(self) -> int:
+        """Ranks along context, which cut every sequence; 1 unless `on_context` has said another number."""
+
+    def on_context(self, ranks: int) -> "Scheme":
+        """The scheme with sequences cut over so many ranks along context."""
+
     def check(self, grid: Grid) -> None:
         """Checks that every grid axis longer than 1 is an axis of the scheme; raises InputError otherwise."""
 
@@ -183,6 +190,15 @@ def check_axes(name: str, axes: tuple[Axis, ...], grid: Grid) -> None:
                 f"scheme {name} has no axis {axis}, which grid {grid} makes {grid.length(axis)} long: "
                 f"accepted are {', '.join(axes)} and pipeline"
             )
+
+
+def order_of_rows(context: int, sequence: int) -> tuple[tuple[str, float], ...]:
+    """The scalars of a kernel that needs the positions of its rows; none where sequences are whole.
+
+    >>> order_of_rows(1, 8), order_of_rows(2, 8)
+    ((), (('sequence', 8.0), ('context', 2.0)))
+    """
+    return (("sequence", float(sequence)), ("context", float(context))) if context > 1 else ()
 
 
 def sides(scheme: Scheme, orientation: Orientation) -> tuple[Layout, Layout]:

@@ -52,12 +52,14 @@ class Scheme4D:
         (Bian) or in rows (sequence parallelism)
     vectors : on every rank that uses them, or on a diagonal (Bian)
     axes : axes that may be longer than one, beside pipeline
+    context : ranks along context, which cut the rows of every sequence (`context.py`)
     """
 
     name: str = "4d"
     activations: Activations = "repeated"
     vectors: Vectors = "repeated"
-    axes: tuple[Axis, ...] = ("data", "z", "y", "x")
+    axes: tuple[Axis, ...] = ("data", "context", "z", "y", "x")
+    context: int = 1
 
     @property
     def stream(self) -> Layout:
@@ -68,13 +70,31 @@ class Scheme4D:
         return self._layout("x", "y")
 
     def _layout(self, columns: Axis, third: Axis) -> Layout:
+        within = self._within_sequences
         match self.activations:
             case "repeated":
-                return Layout(("data", "z"), columns)
+                return Layout(("data", "z"), columns, within)
             case "sequences scattered":
                 return Layout(("data", "z", third), columns)
             case "rows scattered":
-                return Layout(("data", "z"), columns, (third,))
+                return Layout(("data", "z"), columns, (*within, third))
+
+    @property
+    def _within_sequences(self) -> tuple[Axis, ...]:
+        """Axes that cut rows within sequences, whether activations are scattered or not."""
+        return ("context",) if self.context > 1 else ()
+
+    @property
+    def weight_sums(self) -> tuple[Axis, ...]:
+        """Axes over which the gradient of a weight is a partial sum after the backward pass."""
+        return (*self._within_sequences, "data")
+
+    def whole_rows(self, rows: Part) -> Part:
+        """The rows of activations that are not scattered."""
+        return replace(rows, axes=WHOLE_ROWS, finer=self._within_sequences)
+
+    def on_context(self, ranks: int) -> "Scheme4D":
+        return replace(self, context=ranks)
 
     @property
     def scattered(self) -> bool:
@@ -119,7 +139,10 @@ class Scheme4D:
     @property
     def _ends(self) -> VocabularyLayout:
         positions_over: tuple[Axis, ...] = ("z", "x") if self.vectors == "diagonal" else ()
-        return VocabularyLayout(self.stream, self.inner, self.scattered, positions_over)
+        whole = Layout(WHOLE_ROWS, "x", self._within_sequences)
+        return VocabularyLayout(
+            self.stream, self.inner, self.scattered, positions_over, whole, self.weight_sums, self.context
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,14 +188,14 @@ class _Product:
         tensors = [whole, replace(whole, name=f"d{whole.name}", copies=())]
         tensors.append(self._after.tensor(linear.into, linear.rows, linear.outputs))
         if self._scheme.scattered:
-            rows = replace(linear.rows, axes=WHOLE_ROWS)
+            rows = self._scheme.whole_rows(linear.rows)
             tensors += [
                 Tensor(self._input.used, rows, inner, copies=linear.copies if self._keeps else ()),
                 Tensor(f"{linear.name} O whole", rows, columns),
                 Tensor(self._output_gradient.used, rows, columns),
                 Tensor(f"{linear.name} dI whole", rows, inner),
             ]
-        parameters = (Parameter(weight, ("data",)), *self._bias.parameters)
+        parameters = (Parameter(weight, self._scheme.weight_sums), *self._bias.parameters)
         return Layer((*tensors, *self._bias.tensors), parameters, self._forward(), self._backward())
 
     @property

@@ -1,7 +1,7 @@
 """Catalogue of parallel schemes: the distribution of a training step over the grid, by name.
 
-    4d         AxoNN: data, z, y, x           activations replicated, weights sharded over z
-    megatron   Megatron-LM: data, x           the 4D scheme on x alone; optional sequence parallelism
+    4d         AxoNN: data, z, y, x           activations replicated, weights sharded over z; context too
+    megatron   Megatron-LM: data, context, x  the 4D scheme on x alone; optional sequence parallelism
     bian       Bian's 3-D: data, z, y, x      activations scattered in whole sequences, vectors on a diagonal
     optimus    Optimus 2-D: data, z, x        SUMMA on a z × x mesh
     tesseract  Tesseract 2.5-D: data, z, y, x y such meshes
@@ -18,15 +18,16 @@ from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.algorithms.training.scheme_mesh import SchemeMesh
 
 ALL: tuple[Axis, ...] = ("data", "z", "y", "x")
+OF_MEGATRON: tuple[Axis, ...] = ("data", "context", "x")
 SCHEMES: dict[str, Scheme] = {
     "4d": Scheme4D(),
-    "megatron": Scheme4D("megatron", axes=("data", "x")),
+    "megatron": Scheme4D("megatron", axes=OF_MEGATRON),
     "optimus": SchemeMesh("optimus", axes=("data", "z", "x")),
     "tesseract": SchemeMesh("tesseract", axes=ALL),
-    "bian": Scheme4D("bian", "sequences scattered", "diagonal"),
+    "bian": Scheme4D("bian", "sequences scattered", "diagonal", axes=ALL),
 }
 SEQUENCE_PARALLEL: dict[str, Scheme] = {
-    "megatron": Scheme4D("megatron", "rows scattered", axes=("data", "x")),
+    "megatron": Scheme4D("megatron", "rows scattered", axes=OF_MEGATRON),
 }
 
 

@@ -57,6 +57,14 @@ class SchemeMesh:
     def inner(self) -> Layout:
         return BLOCKS
 
+    @property
+    def context(self) -> int:
+        return 1
+
+    def on_context(self, ranks: int) -> "SchemeMesh":
+        assert ranks == 1, "the check of the grid accepts no axis context"
+        return self
+
     def check(self, grid: Grid) -> None:
         check_axes(self.name, self.axes, grid)
 

@@ -17,18 +17,21 @@ Learners", 2019 (normalisation first).
 """
 
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Literal
 
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.expressions import Affine, Min, Modulo, Scaled, Sum
-from quadrille.algorithms.schedule.kernel_signatures import Function
-from quadrille.algorithms.schedule.ops import Kernel, Pointwise
+from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS, Function
+from quadrille.algorithms.schedule.ops import Kernel, Op, Pointwise
 from quadrille.algorithms.schedule.parts import Part
-from quadrille.algorithms.schedule.program import Choice, Program
+from quadrille.algorithms.schedule.program import Choice, Program, Repeat
 from quadrille.algorithms.schedule.tensors import Copies, ElementType, Tensor
 from quadrille.algorithms.training.adam import STEP
 from quadrille.algorithms.training.architecture import PLAIN, Architecture, Gate
 from quadrille.algorithms.training.attention_output import GATE, GATED, attention_sinks, output_gate
+from quadrille.algorithms.training.context import ContextForm
+from quadrille.algorithms.training.context_attention import ContextAttention
 from quadrille.algorithms.training.dropout import MASK, NO_DROPOUT, Dropout
 from quadrille.algorithms.training.latent_attention import LatentAttention
 from quadrille.algorithms.training.layers import Layer
@@ -62,6 +65,8 @@ class LayerShape:
     recompute : activation recomputation
     architecture : differences from the plain GPT
     dropout : dropout of the layer
+    context : ranks along context, which cut every sequence
+    context_parallel : form of context parallelism
     """
 
     layers: int
@@ -73,6 +78,8 @@ class LayerShape:
     recompute: Recompute = "none"
     architecture: Architecture = PLAIN
     dropout: Dropout = NO_DROPOUT
+    context: int = 1
+    context_parallel: ContextForm = "ring"
 
     @property
     def head(self) -> int:
@@ -153,7 +160,7 @@ def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
     architecture, both_heads = shape.architecture, (shape.heads, shape.heads // shape.group)
     qk_norm = query_key_norm(architecture.qk_norm, both_heads, shape.head, rows, shape.copies, scheme)
     sinks, gate = _sinks(shape, scheme), _gate(shape, rows, scheme, attention.reads)
-    scores, (activation, activation_gradient) = _attention(shape), shape.mlp_functions
+    scores, (activation, activation_gradient) = _attention(shape, rows, scheme), shape.mlp_functions
     sublayers = (attention.before, qkv, qk_norm, sinks, gate, project, attention.after, mlp.before, up, down, mlp.after)
     add_mlp_gradient = (
         Kernel(name="add mlp gradient", function="add_to", updates=("dX",), sources=(mlp.input_gradient,)),
@@ -322,7 +329,8 @@ def _linear(
 
 def _with_copies(shape: LayerShape, sublayer: Layer) -> list[Tensor]:
     """Tensors of a sublayer; those that the backward pass reads have a copy for each layer."""
-    stored = {"QKV", "U", *(("D", "E") if shape.norms_outputs else ())}
+    exchanged = shape.context > 1 and shape.context_parallel == "ulysses" and shape.scored == "QKV"
+    stored = {"U", *(() if exchanged else ("QKV",)), *(("D", "E") if shape.norms_outputs else ())}
     return [replace(tensor, copies=shape.copies) if tensor.name in stored else tensor for tensor in sublayer.tensors]
 
 
@@ -330,11 +338,12 @@ def _activations(shape: LayerShape, rows: Part, scheme: Scheme) -> list[Tensor]:
     """Activations between the sublayers, and the gradients of all activations."""
     stream, inner, copies = scheme.stream, scheme.inner, shape.copies
     hidden, wide, heads = Part("hidden"), Part("inner"), shape.of_queries(shape.value)
-    attention = _attention(shape)
+    attention = _attention(shape, rows, scheme)
     of_queries = [
         replace(inner.tensor(name, rows, shape.of_queries(attention.columns), attention.copies), dtype=dtype)
         for name, dtype in attention.tensors.items()
     ]
+    of_queries += attention.more
     masks = ("attention mask", "mlp mask") if shape.dropout.hidden else ()
     return [
         inner.tensor("A", rows, heads, copies),
@@ -364,20 +373,55 @@ class _Attention:
     tensors : names of the tensors, with their dtypes if they differ from the schedule's
     columns : columns of the tensors for every query head
     copies : a copy for each layer if the tensors are stored
+    more : other tensors
     """
 
-    forward: tuple[Kernel, ...]
-    backward: tuple[Kernel, ...]
+    forward: Program
+    backward: Program
     tensors: dict[str, ElementType | None]
     columns: int
     copies: Copies
+    more: tuple[Tensor, ...] = ()
 
 
-def _attention(shape: LayerShape) -> _Attention:
+def _attention(shape: LayerShape, rows: Part, scheme: Scheme) -> _Attention:
+    if shape.context > 1:
+        return _context_attention(shape, rows, scheme)
     return _fused_attention(shape) if shape.attention == "fused" else _unfused_attention(shape)
 
 
-def _by_layer(shape: LayerShape, kernels: Program) -> Program:
+def _context_attention(shape: LayerShape, rows: Part, scheme: Scheme) -> _Attention:
+    attention = ContextAttention(
+        shape.context_parallel,
+        shape.context,
+        scheme.inner,
+        rows,
+        shape.scored,
+        shape.group,
+        shape.head,
+        _scalars(shape),
+        _counter(shape),
+        shape.copies,
+    )
+    tensors, forward, backward = attention.ops()
+    return _Attention(forward, backward, {}, 1, (), tensors)
+
+
+def _by_layer(shape: LayerShape, program: Program) -> Program:
+    """The ops of attention in a layer, with the kernels of a window or of all tokens."""
+    ops = list[Op | Repeat]()
+    for is_kernel, entries in groupby(program, lambda op: isinstance(op, Kernel) and op.function in ATTENTION_PRODUCTS):
+        if is_kernel:
+            ops += _kernels_by_layer(shape, tuple(entries))
+        else:
+            ops += [
+                replace(entry, body=_by_layer(shape, entry.body)) if isinstance(entry, Repeat) else entry
+                for entry in entries
+            ]
+    return tuple(ops)
+
+
+def _kernels_by_layer(shape: LayerShape, kernels: Program) -> Program:
     """The attention kernels of a layer: with a window, or for all tokens.
 
     If the architecture has layers of both kinds, the index of the layer chooses between both kernels.

@@ -21,11 +21,12 @@ from quadrille.algorithms.schedule.program import Program
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.architecture import PLAIN, Architecture
 from quadrille.algorithms.training.layers import LOSS, Layer, Parameter
-from quadrille.algorithms.training.scheme import ONE, TWO, Layout
+from quadrille.algorithms.training.scheme import ONE, TWO, Layout, order_of_rows
 
 TABLE, OUTPUT_TABLE, POSITIONS = "table", "output table", "positions"
 TOKENS, TARGETS = "tokens", "targets"
 WHOLE_ROWS: tuple[Axis, ...] = ("data", "z")
+WHOLE = Layout(WHOLE_ROWS, "x")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +38,18 @@ class VocabularyLayout:
     stream, logits : layouts of the activations and of the logits
     scattered : whether both are scattered
     positions_over : axes that shard the positions, outermost first; gathered for use
+    whole : layout of activations whose rows are not scattered; its columns do not count
+    weight_sums : axes over which gradients of tables are partial sums
+    context : ranks along context, which cut the rows of every sequence
     """
 
     stream: Layout
     logits: Layout
     scattered: bool
     positions_over: tuple[Axis, ...] = ()
+    whole: Layout = WHOLE
+    weight_sums: tuple[Axis, ...] = ("data",)
+    context: int = 1
 
     def gathered(self, name: str, axis: Axis) -> tuple[str, Program]:
         """Name of an activation as it is used, and the op that gathers it."""
@@ -62,7 +69,7 @@ class VocabularyLayout:
     def wholes(self, rows: Part, columns: Part, *names: str) -> list[Tensor]:
         """Activations with whole rows, if activations are scattered."""
         (axis,) = columns.axes
-        layout = Layout(WHOLE_ROWS, axis)
+        layout = replace(self.whole, columns=axis)
         return [layout.tensor(name, rows, columns) for name in names] if self.scattered else []
 
 
@@ -121,6 +128,7 @@ def learned_positions(
     summed_over: tuple[Axis, ...],
     into: str,
     into_gradient: str,
+    order: tuple[tuple[str, float], ...] = (),
 ) -> LearnedPositions:
     """The learned positions that are added to an activation; empty if the architecture learns none.
 
@@ -131,13 +139,16 @@ def learned_positions(
     over : axes that shard the table of positions, outermost first
     summed_over : axes over which its gradient is reduced
     into, into_gradient : the activation and its gradient
+    order : scalars of the order of rows (`scheme.order_of_rows`)
     """
     if architecture.positions != "learned":
         return LearnedPositions()
     positions = Tensor(POSITIONS, Part("sequence"), columns, sharded_over=over or None)
     partly_gathered, gather, scatter, whole = gather_and_scatter(positions, over)
-    add = Kernel(name="add positions", function="add_positions", updates=(into,), sources=(whole,))
-    sums = Kernel(name="sum dpositions", function="position_sums", into=(f"d{whole}",), sources=(into_gradient,))
+    add = Kernel(name="add positions", function="add_positions", updates=(into,), sources=(whole,), scalars=order)
+    sums = Kernel(
+        name="sum dpositions", function="position_sums", into=(f"d{whole}",), sources=(into_gradient,), scalars=order
+    )
     return LearnedPositions(
         tuple(partly_gathered), (Parameter(positions, summed_over),), gather, (add,), (sums, *scatter)
     )
@@ -163,7 +174,8 @@ def embedding(
     gradient, gather = layout.gathered(into_gradient, x)
     table = Tensor(TABLE, vocabulary, hidden, sharded_over="z")
     summed_over = tuple(axis for axis in layout.stream.row_axes if axis not in layout.positions_over)
-    positions = learned_positions(architecture, hidden, layout.positions_over, summed_over, into, into_gradient)
+    order = order_of_rows(layout.context, rows.unit)
+    positions = learned_positions(architecture, hidden, layout.positions_over, summed_over, into, into_gradient, order)
     tensors = (
         *positions.tensors,
         Tensor(f"{TABLE} whole", vocabulary, hidden),
@@ -187,7 +199,7 @@ def embedding(
         ),
         ReduceScatter(name="scatter dtable", axis="z", source=f"d{TABLE} whole", into=f"d{TABLE}", overlap="ors"),
     )
-    return Layer(tensors, (Parameter(table, ("data",)), *positions.parameters), forward, backward)
+    return Layer(tensors, (Parameter(table, layout.weight_sums), *positions.parameters), forward, backward)
 
 
 def cross_entropy(logits: Layout, rows: Part, tokens: int, cap: float = 0.0) -> tuple[tuple[Tensor, ...], Program]:
@@ -297,4 +309,6 @@ def _output_table(layout: VocabularyLayout, architecture: Architecture) -> tuple
     whole = Tensor(f"{name} whole", vocabulary, hidden)
     scatter = ReduceScatter(name=f"scatter d{name}", axis="z", source=f"d{whole.name}", into=f"d{name}", overlap="ors")
     table = Tensor(name, vocabulary, hidden, sharded_over="z")
-    return name, Layer((whole, replace(whole, name=f"d{whole.name}")), (Parameter(table, ("data",)),), (), (scatter,))
+    return name, Layer(
+        (whole, replace(whole, name=f"d{whole.name}")), (Parameter(table, layout.weight_sums),), (), (scatter,)
+    )

@@ -1,4 +1,4 @@
-"""ZeRO (FSDP): weights, gradients and optimizer state sharded over the data axis; microbatches and mixed precision.
+"""ZeRO (FSDP): weights, gradients, optimizer state sharded over data and context; microbatches, mixed precision.
 
 The layers of a scheme read a weight W and write its gradient dW.  Here these become:
 
@@ -17,22 +17,28 @@ Bytes are those of the paper's table, 16, 4 + 12/d, 2 + 14/d and 16/d, and what 
 gradients, ZeRO 1 has 6 + 12/d, as Megatron's distributed optimizer has: the buffer of dW held stores dW, which is its
 shard.  The buffer of W held stores the weights that ZeRO 1 and 2 gather.
 
+With a context axis, d is data times context.  Gradients are scattered over context, then over data; weights are
+gathered over data, then over context.  Together both send what one collective over all d ranks would send.
+
 Source: Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models", arXiv 1910.02054,
 sections 5 and 7; NVIDIA, Megatron Core, "Distributed optimizer" (6 + 12/d bytes with bf16 weights and fp32 gradients).
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.passes.rewriting import rename_tensors
-from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.schedule.ops import AllGather, Kernel, Op, Pointwise, ReduceScatter, reads
+from quadrille.algorithms.schedule.grid import Axis, Grid
+from quadrille.algorithms.schedule.ops import AllGather, Kernel, Op, OverlapName, Pointwise, ReduceScatter, reads
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.program import ops as ops_of
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.adam import for_each_parameter
+from quadrille.algorithms.training.context import CONTEXT
 from quadrille.algorithms.training.layers import Layer, Parameter
 from quadrille.algorithms.training.offload import Buckets, is_vector
 from quadrille.algorithms.training.precision import Precision
@@ -61,6 +67,7 @@ class ParameterSharding:
     caches : whether weights gathered for the forward pass serve the backward pass too
     buckets : buckets of parameters whose optimizer state is in host memory; None for state on the device
     pruning : pruned matrices, and whether their states are compressed (`sparsity.py`)
+    axes : axes over which states are sharded, outermost first: data, and context if it is longer than 1
     """
 
     zero: int
@@ -69,6 +76,7 @@ class ParameterSharding:
     caches: bool = False
     buckets: Buckets | None = None
     pruning: Pruning = NO_PRUNING
+    axes: tuple[Axis, ...] = ("data",)
 
     def __post_init__(self) -> None:
         if self.zero not in STAGES:
@@ -121,6 +129,45 @@ class ParameterSharding:
         """Whether products read another tensor than the master weights of a parameter."""
         return self.has_used_weights or self.compresses(parameter)
 
+    def gathered_first(self, whole: str) -> str:
+        """Name of what the innermost axis gathers of a tensor, or leaves to be scattered: the tensor or its part."""
+        return whole if len(self.axes) == 1 else f"{whole} over {self.axes[0]}"
+
+    def part(self, whole: Tensor, **changes: Any) -> Iterator[Tensor]:
+        """The tensor between two collectives over one axis each; none if there is one axis."""
+        if len(self.axes) > 1:
+            yield replace(
+                whole, name=self.gathered_first(whole.name), sharded_over=(*whole.shards, self.axes[0]), **changes
+            )
+
+    def gather(self, name: str, source: str, into: str, overlap: OverlapName | None = None) -> tuple[AllGather, ...]:
+        """The collectives that gather a sharded tensor, over the innermost axis first."""
+        *outer, innermost = self.axes
+        if not outer:
+            return (AllGather(name=name, axis=innermost, source=source, into=into, overlap=overlap),)
+        part, first = self.gathered_first(into), f"{name} over {innermost}"
+        return (
+            AllGather(name=first, axis=innermost, source=source, into=part, overlap=overlap),
+            AllGather(name=name, axis=outer[0], source=part, into=into, overlap=overlap),
+        )
+
+    def scatter(
+        self, gradient: str, source: str, into: str, overlap: OverlapName | None = None, *, concurrent: bool = False
+    ) -> tuple[ReduceScatter, ...]:
+        """The collectives that scatter the sum of a gradient, over the outermost axis first."""
+        places = [source, *([self.gathered_first(source)] if len(self.axes) > 1 else ()), into]
+        return tuple(
+            ReduceScatter(
+                name=f"scatter {gradient} over {axis}",
+                axis=axis,
+                source=before,
+                into=after,
+                overlap=overlap,
+                concurrent=concurrent,
+            )
+            for axis, (before, after) in zip(self.axes, pairwise(places), strict=True)
+        )
+
     def parameter(self, parameter: Parameter) -> Parameter:
         """The parameter as the optimizer stores it."""
         return self.of(parameter)._stored(parameter)
@@ -128,8 +175,8 @@ class ParameterSharding:
     def _stored(self, parameter: Parameter) -> Parameter:
         tensor, summed_over = parameter.tensor, parameter.summed_over
         if self.shards:
-            tensor = replace(tensor, sharded_over=(*tensor.shards, "data"))
-            summed_over = tuple(axis for axis in summed_over if axis != "data")
+            tensor = replace(tensor, sharded_over=(*tensor.shards, *self.axes))
+            summed_over = tuple(axis for axis in summed_over if axis not in self.axes)
         kept = parameter.pruned if self.compresses(parameter) else None
         in_place = self.gathers_in_place and not self.separates and not self.compresses(parameter)
         return replace(
@@ -137,12 +184,12 @@ class ParameterSharding:
             tensor=replace(
                 tensor,
                 dtype=self.precision.master,
-                shard_of=used_weight(parameter) if in_place else None,
+                shard_of=self.gathered_first(used_weight(parameter)) if in_place else None,
                 kept=kept,
             ),
             summed_over=summed_over,
             gradient_dtype=self.precision.gradient,
-            gradient_shard_of=_accumulated_gradient(parameter, self) if self.zero == 1 else None,
+            gradient_shard_of=self.gathered_first(_accumulated_gradient(parameter, self)) if self.zero == 1 else None,
             buckets=self.buckets.count(replace(tensor, kept=kept)) if self.buckets is not None else 0,
         )
 
@@ -169,7 +216,10 @@ def parameter_sharding(
     pruning : how the model is pruned
     """
     keeps = gathered == "keep"
-    return ParameterSharding(zero if grid.data > 1 else 0, precision, microbatches, keeps, buckets, pruning)
+    longer: tuple[Axis, ...] = (CONTEXT,) if grid.context > 1 else ()
+    axes: tuple[Axis, ...] = (*longer, "data") if grid.data > 1 or not longer else longer
+    stage = zero if grid.data * grid.context > 1 else 0
+    return ParameterSharding(stage, precision, microbatches, keeps, buckets, pruning, axes)
 
 
 def refuse_sharded_weights(zero: int, grid: Grid) -> None:
@@ -271,6 +321,11 @@ def _used_weight_tensors(parameter: Parameter, stored: Parameter, plan: Paramete
         value_of=parameter.name if plan.buckets is not None and not plan.shards else None,
     )
     gathered = _gathered_weight(parameter, plan)
+    if plan.shards:
+        whole = replace(parameter.tensor, name=used_weight(parameter), copies=once)
+        first_indices = parameter.tensor.first_indices if once else ()
+        owner = used_weight(parameter) if plan.gathers_in_place else None
+        yield from plan.part(whole, first_indices=first_indices, shard_of=owner)
     if plan.shards and plan.compresses(parameter):
         yield compressed(parameter, gathered, copies=(), first_indices=())
     if plan.shards and plan.separates:
@@ -281,7 +336,7 @@ def _used_weight_tensors(parameter: Parameter, stored: Parameter, plan: Paramete
             cast = replace(cast, copies=(), first_indices=())
         elif plan.compresses(parameter):
             in_place = False  # layers share the gathered weights, and each keeps its own weights from the last update
-        yield replace(cast, shard_of=gathered if in_place else None)
+        yield replace(cast, shard_of=plan.gathered_first(gathered) if in_place else None)
 
 
 def _gather_before_use(program: Program, parameter: Parameter, plan: ParameterSharding, suffix: str = "") -> Program:
@@ -292,9 +347,9 @@ def _gather_before_use(program: Program, parameter: Parameter, plan: ParameterSh
         if any(name in reads(op) for op in inner):
             source = _cast_weight(parameter) if plan.separates else parameter.name
             into = _gathered_weight(parameter, plan)
-            gather = AllGather(name=f"gather {name}{suffix}", axis="data", source=source, into=into, overlap="oag")
+            gathers = plan.gather(f"gather {name}{suffix}", source, into, "oag")
             fill = (expand(parameter, into, name, suffix),) if plan.compresses(parameter) else ()
-            return (*program[:position], gather, *fill, *program[position:])
+            return (*program[:position], *gathers, *fill, *program[position:])
     return program
 
 
@@ -308,15 +363,16 @@ def _gradient_of_a_microbatch(
         return _microbatch_gradient(parameter), [*_compressed_gradients(parameter, stored, plan)]
     tensors: list[Tensor] = []
     if plan.zero == 1:
-        tensors.append(replace(parameter.tensor, name=_accumulated_gradient(parameter, plan), dtype=wide))
+        accumulated = replace(parameter.tensor, name=_accumulated_gradient(parameter, plan), dtype=wide)
+        tensors += [accumulated, *plan.part(accumulated, shard_of=accumulated.name)]
     if not (plan.zero >= 2 or plan.accumulates or plan.widens):
         return _accumulated_gradient(parameter, plan), tensors
     tensors.append(replace(whole, name=_microbatch_gradient(parameter)))
     if plan.zero >= 2:
         shard = replace(stored.tensor, copies=(), first_indices=(), dtype=wide, shard_of=None)
-        tensors += (
-            [replace(whole, name=f"{_microbatch_gradient(parameter)} widened", dtype=wide)] if plan.widens else []
-        )
+        widened = replace(whole, name=f"{_microbatch_gradient(parameter)} widened", dtype=wide)
+        tensors += [widened] if plan.widens else []
+        tensors += plan.part(widened if plan.widens else tensors[0])
         tensors += [replace(shard, name=f"{_microbatch_gradient(parameter)} scattered")] if plan.accumulates else []
     return _microbatch_gradient(parameter), tensors
 
@@ -342,9 +398,7 @@ def _accumulate_compressed(parameter: Parameter, plan: ParameterSharding) -> Ite
         return
     source, into = f"{dense} compressed", f"{dense} scattered" if plan.accumulates else total
     yield compress(parameter, dense, source, add=False)
-    yield ReduceScatter(
-        name=f"scatter {parameter.gradient} over data", axis="data", source=source, into=into, overlap="ors"
-    )
+    yield from plan.scatter(parameter.gradient, source, into, "ors")
     if plan.accumulates:
         yield Kernel(name=f"add {parameter.gradient}", function="add_to", updates=(total,), sources=(into,))
 
@@ -368,9 +422,7 @@ def _accumulate(parameter: Parameter, plan: ParameterSharding, left: str) -> Ite
             )
             source += " widened"
         into = f"{_microbatch_gradient(parameter)} scattered" if plan.accumulates else total
-        yield ReduceScatter(
-            name=f"scatter {parameter.gradient} over data", axis="data", source=source, into=into, overlap="ors"
-        )
+        yield from plan.scatter(parameter.gradient, source, into, "ors")
         source = into
     if plan.accumulates:
         yield Kernel(name=f"add {parameter.gradient}", function="add_to", updates=(total,), sources=(source,))
@@ -391,7 +443,7 @@ def _prepare_weights(parameter: Parameter, plan: ParameterSharding) -> Iterator[
     gathered = _gathered_weight(parameter, plan)
     if plan.zero in (1, 2):
         source = _cast_weight(parameter) if plan.separates else parameter.name
-        yield AllGather(name=f"gather {used_weight(parameter)}", axis="data", source=source, into=gathered)
+        yield from plan.gather(f"gather {used_weight(parameter)}", source, gathered)
     if compresses and plan.zero < 3 and (plan.shards or plan.buckets is None):
         yield expand(parameter, gathered if plan.shards else parameter.name, used_weight(parameter))
     if plan.accumulates:
@@ -404,13 +456,10 @@ def scatter_gradients(parameters: Sequence[Parameter], plan: ParameterSharding) 
         return ()
     return for_each_parameter(
         parameters,
-        lambda parameter: [
-            ReduceScatter(
-                name=f"scatter {parameter.gradient} over data",
-                axis="data",
-                source=_accumulated_gradient(parameter, plan),
-                into=parameter.gradient,
-                concurrent=plan.buckets is not None,
-            )
-        ],
+        lambda parameter: plan.scatter(
+            parameter.gradient,
+            _accumulated_gradient(parameter, plan),
+            parameter.gradient,
+            concurrent=plan.buckets is not None,
+        ),
     )

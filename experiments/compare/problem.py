@@ -28,6 +28,7 @@ DEFAULT_OPTIONS = {
     "sparsity": 0.0,
     "prune": "magnitude",
     "sparse_states": False,
+    "context_parallel": "ring",
 }
 """Default values of options, which labels omit."""
 

@@ -34,7 +34,9 @@ class TriedOrder:
     seconds: float
 
     def __str__(self) -> str:
-        return ",".join(axis for axis in self.grid.order if axis in FASTEST_FIRST)
+        return ",".join(
+            axis for axis in self.grid.order if axis in (*FASTEST_FIRST, *self.grid.lengths) and axis != "pipeline"
+        )
 
 
 @dataclass(frozen=True, slots=True)

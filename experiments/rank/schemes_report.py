@@ -168,11 +168,12 @@ def _common_fields(configuration: Configuration, step: TrainingStep) -> dict[str
     """The fields that a modelled and a simulated configuration share."""
     experiment, problem = configuration.experiment, configuration.experiment.problem
     assert isinstance(problem, Gpt)
+    shown = [axis for axis in AXES if axis != "context" or experiment.grid.context > 1]
     return {
         "scheme": experiment.scheme.name,
         "sequence_parallel": experiment.sequence_parallel,
-        "grid": {axis: experiment.grid.length(axis) for axis in AXES},
-        "order": list(experiment.grid.order),
+        "grid": {axis: experiment.grid.length(axis) for axis in shown},
+        "order": [axis for axis in experiment.grid.order if axis in shown],
         "micro_batch": problem.micro_batch,
         "zero": problem.zero,
         "interleave": problem.interleave,

@@ -8,11 +8,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import permutations
 
-from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
+from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, NEWER_AXES, Axis, Grid
 
-FASTEST_FIRST: tuple[Axis, ...] = tuple(axis for axis in DEFAULT_ORDER if axis != "pipeline")
+FASTEST_FIRST: tuple[Axis, ...] = tuple(axis for axis in DEFAULT_ORDER if axis not in NEWER_AXES)
 ORDERS: tuple[tuple[Axis, ...], ...] = tuple(permutations(FASTEST_FIRST))
-"""Rank orders of all axes except the pipeline's, which is always the slowest."""
+"""Rank orders of all axes except context and the pipeline's, which is always the slowest."""
 
 
 def distinct_orders(axes: Collection[Axis]) -> list[int]:
@@ -29,5 +29,8 @@ def distinct_orders(axes: Collection[Axis]) -> list[int]:
 
 def grids_in_every_order(grid: Grid) -> list[Grid]:
     """The grid in every order of its axes with more than one rank; the pipeline axis is always the outermost."""
+    if grid.context > 1:
+        axes = [axis for axis in DEFAULT_ORDER if grid.length(axis) > 1 and axis != "pipeline"]
+        return [replace(grid, order=order) for order in permutations(axes)]
     numbers = distinct_orders([axis for axis in FASTEST_FIRST if grid.length(axis) > 1])
     return [replace(grid, order=ORDERS[number]) for number in numbers]

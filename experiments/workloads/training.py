@@ -8,7 +8,7 @@ from quadrille.algorithms.analysis.validation import validate
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import Options
 from quadrille.algorithms.formats.workload import GptSizes, MlpSizes, Workload
-from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.algorithms.schedule.ops import Communication
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.algorithms.schedule.tensors import DType
@@ -43,7 +43,7 @@ PRUNING_FLAGS = ("sparsity", "prune", "sparse_states")
 """Options of pruned training."""
 PROBLEM_FLAGS = (
     "zero", "micro_batch", "interleave", *PIPELINE_FLAGS, "attention", "recompute", "gradient_bytes", "dropout",
-    "offload", *PRUNING_FLAGS,
+    "offload", *PRUNING_FLAGS, "context_parallel",
 )  # fmt: skip
 """Options that only some models have; each is a field of the model and a flag."""
 OPTIONS_IDLE_ON_SOME_GRIDS = ("zero", "gradient_bytes")
@@ -91,6 +91,11 @@ class TrainingExperiment:
 
     def __post_init__(self) -> None:
         self.scheme.check(self.grid)
+        if self.grid.context > 1 and self.execution.bands > 1:
+            raise InputError(
+                f"--bands {self.execution.bands} on grid context={self.grid.context}: a band has whole sequences, "
+                "and context cuts them: 1 is accepted"
+            )
         if self.software:
             self.megatron_step()
 
@@ -169,6 +174,7 @@ class TrainingExperiment:
             "dropout",
             "offload",
             *PRUNING_FLAGS,
+            "context_parallel",
         ):  # newer than the others, so a record holds no default of them
             if name in chosen and chosen[name] == TRAINING_DEFAULTS[name]:
                 del chosen[name]
@@ -260,7 +266,7 @@ class TrainingExperiment:
 
     def grids_that_fit(self, ranks: int) -> str:
         """The grids and options that fit a number of ranks, as text."""
-        axes = ", ".join(axis for axis in ("pipeline", "data", "z", "y", "x") if _has_axis(self.scheme, axis))
+        axes = ", ".join(axis for axis in AXES if _has_axis(self.scheme, axis))
         return f"a --grid of {ranks} over the axes {axes}"
 
     def remarks(self, schedule: Schedule) -> list[str]:
@@ -295,6 +301,9 @@ class TrainingExperiment:
             lines.append(f"--keep-first {self.keep_first} changes nothing: {where} gathers no weights")
         if self.problem.gathered == "keep" and "oag" not in marked:
             lines.append(f"--gathered keep changes nothing: {where} gathers no weights")
+        form = getattr(self.problem, "context_parallel", TRAINING_DEFAULTS["context_parallel"])
+        if form != TRAINING_DEFAULTS["context_parallel"] and self.grid.context == 1:
+            lines.append(f"--context-parallel {form} changes nothing: {where} has no ranks along context")
         if self.sequence_parallel and self.grid.x == 1:
             lines.append(f"--sequence-parallel changes nothing: {where} has no ranks along x")
         if isinstance(self.problem, Gpt) and (self.problem.attention, self.problem.recompute) == ("fused", "selective"):

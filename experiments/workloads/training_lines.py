@@ -34,6 +34,7 @@ TRAINING_DEFAULTS = {
     "sparsity": 0.0,
     "prune": "magnitude",
     "sparse_states": False,
+    "context_parallel": "ring",
     "steps": 1,
     "clip": 0.0,
     "keep_first": 0,

@@ -57,6 +57,14 @@ Zero = Annotated[
         "ZeRO stage over data: shards the optimizer (1), gradients too (2), weights too (3, as FSDP does).",
     ),
 ]
+ContextParallel = Annotated[
+    str,
+    flag(
+        "--context-parallel",
+        "ring|all-gather|ulysses",
+        "How attention crosses the grid axis context, which cuts every sequence (or p2p, all_gather, a2a).",
+    ),
+]
 MicroBatch = Annotated[
     str,
     flag(
@@ -360,6 +368,7 @@ TRAINING = flags_from(
     batch=Batch,
     scheme=SchemeName,
     sequence_parallel=SequenceParallel,
+    context_parallel=ContextParallel,
     zero=Zero,
     micro_batch=MicroBatch,
     interleave=Interleave,

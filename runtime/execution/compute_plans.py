@@ -1,6 +1,7 @@
 """Plans of compute ops: each op becomes a function on the rank's arrays, made once and called in every repeat."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
@@ -83,11 +84,19 @@ class ComputePlanner:
             )
         )
         blocks = tuple(self._buffers.block(name, coordinates) for name in (*op.sources, *op.updates))
+        scalars = dict(op.scalars)
+        names = (*op.sources, *op.updates) if "context" in scalars else ()
+        sequences = tuple(self._sequences(name, coordinates) for name in names)
         count = coordinates.indices[op.counter] if op.counter is not None else 0
         arguments = KernelArguments(
-            library.module, into, updates, sources, blocks, dict(op.scalars), count, dict(coordinates.indices)
+            library.module, into, updates, sources, blocks, scalars, count, dict(coordinates.indices), sequences
         )
         return partial(library.carry_out, partial(carry_out, op.function, arguments))
+
+    def _sequences(self, name: str, coordinates: Coordinates) -> tuple[int, int]:
+        """The rows of the whole sequences from which axes cut the rows of a tensor's block."""
+        rows = self._schedule.tensors[name].rows
+        return replace(rows, finer=(), rotated_by=(), band=None).bounds(coordinates)
 
     def _gemm(self, op: Gemm, coordinates: Coordinates) -> Callable[[], None]:
         a, b = self._buffers.matrix(op.a, coordinates), self._buffers.matrix(op.b, coordinates)

@@ -25,71 +25,79 @@ import numpy as np
 
 from quadrille.algorithms.schedule.kernel_signatures import attention_columns
 from quadrille.runtime.arrays.array_library import Array
-from quadrille.runtime.kernels.dropout_kernels import first_row, kept, scale
+from quadrille.runtime.kernels.dropout_kernels import before_microbatch, kept, scale
 from quadrille.runtime.kernels.kernel_arguments import KernelArguments
 
 KEY_AND_VALUE = 2
 
 
-def _lengths(args: KernelArguments) -> tuple[int, int, int]:
+def lengths_of(args: KernelArguments) -> tuple[int, int, int]:
     """The tokens of a sequence, the columns of a head and the query heads of a group."""
     scalars = args.scalars
     return int(scalars["sequence"]), int(scalars["head"]), int(scalars.get("group", 1))
 
 
-def _heads(x: Array, sequence: int, head: int, heads: int) -> Array:
+def heads_of(x: Array, sequence: int, head: int, heads: int) -> Array:
     """Rows × (groups · heads · head) as sequences × groups × heads × sequence × head."""
     return x.reshape(-1, sequence, x.shape[1] // (heads * head), heads, head).transpose(0, 2, 3, 1, 4)
 
 
-def _rows(x: Array) -> Array:
-    """The inverse of `_heads`."""
+def rows_of_heads(x: Array) -> Array:
+    """The inverse of `heads_of`."""
     batch, groups, heads, sequence, head = x.shape
     return x.transpose(0, 3, 1, 2, 4).reshape(batch * sequence, groups * heads * head)
 
 
-def _rotated(args: KernelArguments, x: Array, direction: int) -> Array:
-    """The queries or keys rotated by the angles of their positions (or back); unchanged without rotary positions."""
+def rotated(args: KernelArguments, x: Array, direction: int, positions: Array | None = None) -> Array:
+    """The queries or keys rotated by the angles of their positions (or back); unchanged without rotary positions.
+
+    Parameters
+    ----------
+    positions : positions of the tokens; None for 0, 1, …
+    """
     base = args.scalars.get("rotary_base")
     if base is None:
         return x
     xp, columns = args.xp, int(args.scalars.get("rotated", x.shape[4]))
     half = columns // 2
     numbers = (x.shape[3], half, base, direction, x.dtype)
-    cosine, sine = _rotations_on_host(*numbers) if xp is np else _rotations(xp, *numbers)
+    if positions is not None:
+        cosine, sine = _rotations(xp, positions, *numbers[1:])
+    else:
+        cosine, sine = _rotations_on_host(*numbers) if xp is np else _rotations(xp, xp.arange(x.shape[3]), *numbers[1:])
     first, second, rest = x[..., :half], x[..., half:columns], x[..., columns:]
     return xp.concatenate([first * cosine - second * sine, second * cosine + first * sine, rest], axis=4)
 
 
-def _rotations(xp: Any, sequence: int, half: int, base: float, direction: int, dtype: Any) -> tuple[Array, Array]:
+def _rotations(xp: Any, positions: Array, half: int, base: float, direction: int, dtype: Any) -> tuple[Array, Array]:
     """Cosine and sine of the angle of each position and each pair of columns."""
     frequencies = xp.exp(xp.arange(half) * (-log(base) / half))
-    angles = xp.arange(sequence)[:, None] * frequencies * direction
+    angles = positions[:, None] * frequencies * direction
     return xp.cos(angles).astype(dtype), xp.sin(angles).astype(dtype)
 
 
 @lru_cache(maxsize=2)
 def _rotations_on_host(sequence: int, half: int, base: float, direction: int, dtype: Any) -> tuple[Array, Array]:
     """The same cosines and sines for all pieces of an attention kernel on the host."""
-    return _rotations(np, sequence, half, base, direction, dtype)
+    return _rotations(np, np.arange(sequence), half, base, direction, dtype)
 
 
 def _queries_keys_values(args: KernelArguments) -> tuple[Array, Array, Array]:
     """The rotated queries and keys, and the values."""
-    sequence, head, group = _lengths(args)
+    sequence, head, group = lengths_of(args)
     if "value" in args.scalars:
         q, k, v = _uneven_parts(args)
     else:
-        x = _heads(args.sources[0], sequence, head, group + KEY_AND_VALUE)
+        x = heads_of(args.sources[0], sequence, head, group + KEY_AND_VALUE)
         q, k, v = x[:, :, :group], x[:, :, group : group + 1], x[:, :, group + 1 :]
-    return _rotated(args, q, 1), _rotated(args, k, 1), v
+    return rotated(args, q, 1), rotated(args, k, 1), v
 
 
 def _uneven_parts(args: KernelArguments) -> tuple[Array, Array, Array]:
     """Queries, key and value of each group where a value has other columns than a query."""
-    sequence, head, group = _lengths(args)
+    sequence, head, group = lengths_of(args)
     whole, keys = attention_columns(args.scalars)[0], group * head
-    x = _heads(args.sources[0], sequence, whole, 1)[:, :, 0]
+    x = heads_of(args.sources[0], sequence, whole, 1)[:, :, 0]
     batch, groups = x.shape[:2]
     q = x[..., :keys].reshape(batch, groups, sequence, group, head).transpose(0, 1, 3, 2, 4)
     return q, x[:, :, None, :, keys : keys + head], x[:, :, None, :, keys + head :]
@@ -110,13 +118,19 @@ def _score_root(scalars: Mapping[str, float]) -> float:
     return sqrt(scalars.get("score_columns", scalars["head"]))
 
 
+def scores_of(args: KernelArguments, q: Array, k: Array) -> tuple[Array, Array | None]:
+    """The scores q kᵀ / √head of all pairs, and their slopes under a soft cap."""
+    xp, cap = args.xp, args.scalars.get("score_cap")
+    scores = xp.matmul(q, _transposed(k)) / _score_root(args.scalars)
+    if cap is None:
+        return scores, None
+    shares = xp.tanh(scores / cap)
+    return cap * shares, 1 - shares * shares
+
+
 def _scores(args: KernelArguments, q: Array, k: Array) -> tuple[Array, Array | None]:
     """The scores q kᵀ / √head, with -∞ where a token sees no other; and their slopes under a soft cap."""
-    xp, cap = args.xp, args.scalars.get("score_cap")
-    scores, slopes = xp.matmul(q, _transposed(k)) / _score_root(args.scalars), None
-    if cap is not None:
-        shares = xp.tanh(scores / cap)
-        scores, slopes = cap * shares, 1 - shares * shares
+    xp, (scores, slopes) = args.xp, scores_of(args, q, k)
     sizes = q.shape[3], int(args.scalars.get("window", 0))
     hidden = _hidden_on_host(*sizes) if xp is np else _hidden(xp, *sizes)
     return xp.where(hidden, -xp.inf, scores), slopes
@@ -147,17 +161,34 @@ def _softmax(args: KernelArguments, scores: Array) -> tuple[Array, Array]:
 def _mask(args: KernelArguments, weights: Array) -> Array:
     """Whether dropout keeps each weight; its column is numbered over the heads of the model, then over the keys."""
     xp, (sequences, groups, heads, sequence, _) = args.xp, weights.shape
-    _, _, group = _lengths(args)
-    first_head = args.blocks[0].columns[0] // attention_columns(args.scalars)[0] * group
     tokens = xp.arange(sequences)[:, None] * sequence + xp.arange(sequence)[None, :]
-    head_numbers = first_head + xp.arange(groups)[:, None] * heads + xp.arange(heads)[None, :]
-    columns = head_numbers[None, :, :, None, None] * sequence + xp.arange(sequence)
-    return kept(args, first_row(args) + tokens[:, None, None, :, None], columns)
+    return mask_at(args, int(args.blocks[0].rows[0]) + tokens, (groups, heads), xp.arange(sequence))
+
+
+def mask_at(args: KernelArguments, rows: Array, heads: tuple[int, int], keys: Array) -> Array:
+    """Whether dropout keeps the weight of each query, head and key.
+
+    Parameters
+    ----------
+    rows : rows of the microbatch, sequence by sequence, of the queries of each sequence
+    heads : groups of heads, and heads of a group
+    keys : positions of the keys
+    """
+    xp, (sequence, _, group) = args.xp, lengths_of(args)
+    first_head = args.blocks[0].columns[0] // attention_columns(args.scalars)[0] * group
+    head_numbers = first_head + xp.arange(heads[0])[:, None] * heads[1] + xp.arange(heads[1])[None, :]
+    columns = head_numbers[None, :, :, None, None] * sequence + keys
+    return kept(args, before_microbatch(args) + rows[:, None, None, :, None], columns)
 
 
 def _factors(args: KernelArguments, weights: Array) -> Array | None:
     """The factors by which dropout multiplies the weights; None without dropout."""
-    return _mask(args, weights) * scale(args) if "dropout" in args.scalars else None
+    return factors_of(args, _mask(args, weights)) if "dropout" in args.scalars else None
+
+
+def factors_of(args: KernelArguments, mask: Array) -> Array:
+    """The factors of kept and of dropped elements."""
+    return mask * scale(args)
 
 
 def _dropped(weights: Array, factors: Array | None) -> Array:
@@ -169,16 +200,16 @@ def attention(args: KernelArguments) -> None:
     """softmax(q kᵀ / √head) v for every head, after dropout; it stores the logarithms of the row sums."""
     q, k, v = _queries_keys_values(args)
     weights, logarithms = _softmax(args, _scores(args, q, k)[0])
-    args.into[0][...] = _rows(args.xp.matmul(_dropped(weights, _factors(args, weights)), v))
-    args.into[1][...] = _rows(logarithms)
+    args.into[0][...] = rows_of_heads(args.xp.matmul(_dropped(weights, _factors(args, weights)), v))
+    args.into[1][...] = rows_of_heads(logarithms)
 
 
 def attention_keeping(args: KernelArguments) -> None:
     """Attention that also stores its weights (the softmax), for `attention_keeping_gradient`."""
     q, k, v = _queries_keys_values(args)
     weights, _ = _softmax(args, _scores(args, q, k)[0])
-    args.into[0][...] = _rows(args.xp.matmul(weights, v))
-    args.into[1][...] = _rows(weights)
+    args.into[0][...] = rows_of_heads(args.xp.matmul(weights, v))
+    args.into[1][...] = rows_of_heads(weights)
 
 
 def attention_dropping(args: KernelArguments) -> None:
@@ -188,15 +219,15 @@ def attention_dropping(args: KernelArguments) -> None:
     mask = _mask(args, weights)
     after = weights * (mask * scale(args))
     for into, stored in zip(args.into, (args.xp.matmul(after, v), weights, mask, after), strict=True):
-        into[...] = _rows(stored)
+        into[...] = rows_of_heads(stored)
 
 
 def attention_gradient(args: KernelArguments) -> None:
     """The gradients of q, k and v; the weights are recomputed from the stored logarithms."""
-    sequence, _, group = _lengths(args)
+    sequence, _, group = lengths_of(args)
     q, k, v = _queries_keys_values(args)
-    y, g = (_heads(array, sequence, _value(args), group) for array in (args.sources[1], args.sources[3]))
-    log_sums = _heads(args.sources[2], sequence, 1, group)
+    y, g = (heads_of(array, sequence, _value(args), group) for array in (args.sources[1], args.sources[3]))
+    log_sums = heads_of(args.sources[2], sequence, 1, group)
     scores, slopes = _scores(args, q, k)
     weights = args.xp.exp(scores - log_sums)
     row_sums = (g * y).sum(axis=4, keepdims=True)
@@ -206,18 +237,18 @@ def attention_gradient(args: KernelArguments) -> None:
 
 def attention_keeping_gradient(args: KernelArguments) -> None:
     """The gradients of q, k and v, from the stored weights."""
-    sequence, _, group = _lengths(args)
-    weights = _heads(args.sources[1], sequence, sequence, group)
-    g = _heads(args.sources[2], sequence, _value(args), group)
+    sequence, _, group = lengths_of(args)
+    weights = heads_of(args.sources[1], sequence, sequence, group)
+    g = heads_of(args.sources[2], sequence, _value(args), group)
     qkv = _queries_keys_values(args)
     _write_gradients(args, qkv, weights, g, None, None, weights, _slopes(args, qkv))
 
 
 def attention_dropping_gradient(args: KernelArguments) -> None:
     """The gradients of q, k and v, from the stored weights before and after dropout and the stored mask."""
-    sequence, _, group = _lengths(args)
-    weights, mask, after = (_heads(array, sequence, sequence, group) for array in args.sources[1:4])
-    g = _heads(args.sources[4], sequence, _value(args), group)
+    sequence, _, group = lengths_of(args)
+    weights, mask, after = (heads_of(array, sequence, sequence, group) for array in args.sources[1:4])
+    g = heads_of(args.sources[4], sequence, _value(args), group)
     qkv = _queries_keys_values(args)
     _write_gradients(args, qkv, weights, g, None, mask * scale(args), after, _slopes(args, qkv))
 
@@ -246,6 +277,26 @@ def _write_gradients(
     after : weights after dropout
     slopes : slopes of the soft cap of the scores; None without a cap
     """
+    of_q, of_k, of_v = gradients_of(args, qkv, weights, g, row_sums, factors, slopes, after)
+    xp, gradients = args.xp, [rotated(args, of_q, -1), rotated(args, of_k, -1), of_v]
+    if "value" not in args.scalars:
+        args.into[0][...] = rows_of_heads(xp.concatenate(gradients, axis=2))
+        return
+    parts = [x.transpose(0, 3, 1, 2, 4).reshape(*x.shape[0:4:3], x.shape[1], -1) for x in gradients]
+    args.into[0][...] = xp.concatenate(parts, axis=3).reshape(args.into[0].shape)
+
+
+def gradients_of(
+    args: KernelArguments,
+    qkv: tuple[Array, Array, Array],
+    weights: Array,
+    g: Array,
+    row_sums: Array | None,
+    factors: Array | None,
+    slopes: Array | None,
+    after: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    """The gradients of rotated queries and keys, and of values; see `_write_gradients`."""
     xp, (q, k, v) = args.xp, qkv
     gradient_weights = _dropped(xp.matmul(g, _transposed(v)), factors)
     if row_sums is None:
@@ -253,16 +304,12 @@ def _write_gradients(
     gradient_scores = weights * (gradient_weights - row_sums) / _score_root(args.scalars)
     if slopes is not None:
         gradient_scores = gradient_scores * slopes
-    gradients = [
-        _rotated(args, xp.matmul(gradient_scores, k), -1),
-        _rotated(args, _summed_over_group(xp.matmul(_transposed(gradient_scores), q)), -1),
-        _summed_over_group(xp.matmul(_transposed(after), g)),
-    ]
-    if "value" not in args.scalars:
-        args.into[0][...] = _rows(xp.concatenate(gradients, axis=2))
-        return
-    parts = [x.transpose(0, 3, 1, 2, 4).reshape(*x.shape[0:4:3], x.shape[1], -1) for x in gradients]
-    args.into[0][...] = xp.concatenate(parts, axis=3).reshape(args.into[0].shape)
+    dropped = _dropped(weights, factors) if after is None else after
+    return (
+        xp.matmul(gradient_scores, k),
+        _summed_over_group(xp.matmul(_transposed(gradient_scores), q)),
+        _summed_over_group(xp.matmul(_transposed(dropped), g)),
+    )
 
 
 def apply_sinks(args: KernelArguments) -> None:

@@ -5,9 +5,9 @@ from quadrille.runtime.kernels.dropout_masks import kept_elements
 from quadrille.runtime.kernels.kernel_arguments import KernelArguments
 
 
-def first_row(args: KernelArguments) -> int:
-    """The first row of the rank's block in the batch; rows of a schedule are those of one microbatch."""
-    return int(args.indices.get("microbatch", 0)) * int(args.scalars["tokens"]) + int(args.blocks[0].rows[0])
+def before_microbatch(args: KernelArguments) -> int:
+    """The rows of the batch before those of the microbatch, whose rows a schedule numbers."""
+    return int(args.indices.get("microbatch", 0)) * int(args.scalars["tokens"])
 
 
 def kept(args: KernelArguments, rows: Array, columns: Array) -> Array:
@@ -37,8 +37,8 @@ def scale(args: KernelArguments) -> float:
 def dropout(args: KernelArguments) -> None:
     """Sets some elements to zero, scales the others, and writes the mask: 1 for a kept element."""
     (mask,), (x,), xp = args.into, args.updates, args.xp
-    rows, columns = (xp.arange(count) for count in x.shape)
-    mask[...] = kept(args, first_row(args) + rows[:, None], args.blocks[0].columns[0] + columns[None, :])
+    rows, columns = before_microbatch(args) + args.batch_rows(), xp.arange(*args.blocks[0].columns)
+    mask[...] = kept(args, rows[:, None], columns[None, :])
     x *= mask * scale(args)
 
 

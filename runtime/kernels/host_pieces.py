@@ -42,7 +42,7 @@ def cut_arguments(function: Function, args: KernelArguments) -> Iterator[KernelA
         yield from _of_elements(args)
     elif function in BY_ROWS:
         yield from rows_of(function, args)
-    elif function in ATTENTION_PRODUCTS:
+    elif function in ATTENTION_PRODUCTS and "context" not in args.scalars:
         yield from _of_heads(args)
     else:
         yield args

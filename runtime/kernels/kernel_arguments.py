@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quadrille.algorithms.schedule.tensors import Block
+from quadrille.algorithms.training.context import natural_rows
 from quadrille.runtime.arrays.array_library import Array
 
 
@@ -20,6 +21,7 @@ class KernelArguments:
     scalars : parameters of the function by name, such as "epsilon"
     iteration : iteration of the loop that the op counts, from 0; Adam corrects its moments by it
     indices : index of every loop around the op, by its name; dropout numbers layers and microbatches by them
+    sequences : rows of the whole sequences that the rows of each block are cut from; empty without context parallelism
     """
 
     xp: Any
@@ -30,3 +32,17 @@ class KernelArguments:
     scalars: Mapping[str, float]
     iteration: int
     indices: Mapping[str, int] = field(default_factory=dict)
+    sequences: tuple[tuple[int, int], ...] = ()
+
+    def batch_rows(self, position: int = 0) -> Array:
+        """The row of the batch, sequence by sequence, that each row of a block is; rows of one microbatch.
+
+        Parameters
+        ----------
+        position : which of the blocks
+        """
+        rows: Array = self.xp.arange(*self.blocks[position].rows)
+        if "context" not in self.scalars:
+            return rows
+        sizes = int(self.scalars["sequence"]), int(self.scalars["context"])
+        return natural_rows(rows, *self.sequences[position], *sizes)

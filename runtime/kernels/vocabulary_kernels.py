@@ -8,7 +8,6 @@ Source: CuPy documentation, "Differences between CuPy and NumPy", and cupyx.scat
 
 import numpy as np
 
-from quadrille.algorithms.schedule.tensors import Block
 from quadrille.runtime.arrays.array_library import Array
 from quadrille.runtime.kernels.host_pieces import rows_of
 from quadrille.runtime.kernels.kernel_arguments import KernelArguments
@@ -39,15 +38,10 @@ def embed_gradient(args: KernelArguments) -> None:
         args.xp.add.at(towards_table, index, args.xp.where(here[:, None], g, 0))
 
 
-def _positions(args: KernelArguments, block: Block, sequence: int) -> Array:
-    """The position in its sequence of each row of a block."""
-    return args.xp.arange(*block.rows) % sequence
-
-
 def add_positions(args: KernelArguments) -> None:
     """Adds the row of each token's position."""
     (table,) = args.sources
-    args.updates[0][...] += table[_positions(args, args.blocks[-1], table.shape[0])]
+    args.updates[0][...] += table[args.batch_rows(-1) % table.shape[0]]
 
 
 def position_sums(args: KernelArguments) -> None:
@@ -56,6 +50,9 @@ def position_sums(args: KernelArguments) -> None:
     first, stop = args.blocks[0].rows
     sequence = into.shape[0]
     into[...] = 0
+    if "context" in args.scalars:
+        args.xp.add.at(into, args.batch_rows() % sequence, g)
+        return
     for start in range(first - first % sequence, stop, sequence):
         top, bottom = max(start, first), min(start + sequence, stop)
         into[top - start : bottom - start] += g[top - first : bottom - first]

@@ -17,7 +17,9 @@ Looking-Glass", 1871; in the public domain.  Deviation 0.02: Radford et al.,
 "Language Models are Unsupervised Multitask Learners", 2019 (GPT-2).
 """
 
+from dataclasses import replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Block, Tensor
 from quadrille.algorithms.training.adam import STEP, is_moment
+from quadrille.algorithms.training.context import natural_rows
 from quadrille.algorithms.training.layers import Start
 from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.sparsity import PruneMethod
@@ -167,7 +171,8 @@ class TrainingSource:
     def _tokens(self, copy: TensorCopy, rectangle: Rectangle) -> NDArray[Any]:
         """Bytes of the text; targets are shifted by one."""
         first, step = self._first_row(copy), copy.indices.get(STEP, 0)
-        rows = np.arange(rectangle.row_start + first, rectangle.row_stop + first)
+        numbers = np.arange(rectangle.row_start, rectangle.row_stop)
+        rows = rows_in_batch(self._schedule, copy, numbers, self._sequence) + first
         return self._read(step, rows, 1 if copy.tensor.name == "targets" else 0).reshape(rectangle.shape)
 
     def _read(self, step: int, rows: NDArray[np.int64], shift: int) -> NDArray[np.int32]:
@@ -179,6 +184,29 @@ class TrainingSource:
         starts = {int(i): mix((key + int(i) * INCREMENT) & MASK) % last for i in np.unique(sequences)}
         begin = np.array([starts[int(i)] for i in sequences], np.int64)
         return text[begin + positions + shift].astype(np.int32)
+
+
+def rows_in_batch(schedule: Schedule, copy: TensorCopy, rows: NDArray[np.int64], sequence: int) -> NDArray[np.int64]:
+    """The rows of a microbatch, sequence by sequence, that rows of its tokens are.
+
+    Ranks along context hold tokens in an order of their own (`algorithms/training/context.py`).
+
+    Parameters
+    ----------
+    copy : tokens or targets of a microbatch
+    rows : rows as the schedule numbers them
+    sequence : tokens of a sequence
+    """
+    grid, result = schedule.grid, rows.copy()
+    if grid.context == 1:
+        return result
+    whole = replace(copy.tensor.rows, finer=())
+    for coordinates in product(*(range(grid.length(axis)) for axis in whole.axes)):
+        along = dict(zip(whole.axes, coordinates, strict=True))
+        first, stop = whole.bounds(Coordinates(grid, schedule.sizes, along, copy.indices))
+        held = (rows >= first) & (rows < stop)
+        result[held] = natural_rows(rows[held], first, stop, sequence, grid.context)
+    return result
 
 
 @cache

@@ -18,6 +18,8 @@ from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.training.serial_training import mlp_loss, train
 from quadrille.runtime.training.serial_transformer import gpt_loss
+from quadrille.runtime.training.tensor_copies import TensorCopy
+from quadrille.runtime.training.training_data import rows_in_batch
 
 BOUNDS = {"float64": 1e-10, "float32": 3e-4}
 """The largest difference of a result, relative to the largest element of its tensor; Adam divides by small numbers."""
@@ -86,6 +88,22 @@ def _put(found, tensor, moment, block, shape):
     view[...] = flat.reshape(view.shape)
 
 
+def in_batch_order(schedule, matrices, sequence):
+    """The matrices with the rows of tokens and targets sequence by sequence, whatever ranks along context hold."""
+    ordered = dict(matrices)
+    if schedule.grid.context == 1:
+        return ordered
+    for name in schedule.inputs:
+        for place in places_of(schedule):
+            for moment in schedule.tensors[name].copy_coordinates(place):
+                copy = schedule.tensors[name].copy_name(moment)
+                of_copy = TensorCopy(schedule.tensors[name], dict(moment.indices))
+                rows = rows_in_batch(schedule, of_copy, np.arange(len(matrices[copy])), sequence)
+                ordered[copy] = np.empty_like(matrices[copy])
+                ordered[copy][rows] = matrices[copy]
+    return ordered
+
+
 def reference(problem, matrices):
     """Losses, parameters and last gradients of the serial reference."""
     if isinstance(problem, Mlp):
@@ -127,7 +145,8 @@ def check_training(problem, grid, scheme=None, collectives="own", overlaps=()):
         schedule = validate(overlap(schedule, overlaps))
     matrices = whole_matrices(schedule, getattr(problem, "vocabulary", 0))
     execution = trained(schedule, matrices, collectives)
-    losses, held, gradients = reference(problem, matrices)
+    ordered = in_batch_order(schedule, matrices, getattr(problem, "sequence", 1))
+    losses, held, gradients = reference(problem, ordered)
     bound = BOUNDS[problem.dtype]
     got = [float(loss[0, 0]) for loss in assembled(schedule, "loss", execution.outputs).values()]
     np.testing.assert_allclose(got, losses, rtol=bound)

@@ -52,6 +52,7 @@ class TrainingFlags(MatmulFlags):
     batch: str = ""
     scheme: str = "4d"
     sequence_parallel: bool = False
+    context_parallel: str = "ring"
     zero: str = "0"
     micro_batch: str = ""
     interleave: str = "1"

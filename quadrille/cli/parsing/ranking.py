@@ -9,7 +9,7 @@ from quadrille.algorithms.analysis.axonn import Form
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.matmuls.matmul import Gathered
-from quadrille.algorithms.schedule.grid import AXES, parse_order
+from quadrille.algorithms.schedule.grid import parse_order
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.training.offload import parse_offload
 from quadrille.algorithms.training.recompute import Recompute
@@ -102,7 +102,6 @@ def _limits(flags: RankFlags) -> GridLimits:
         if "pipeline" in every[:-1]:
             raise InputError(f"order {flags.order!r}: pipeline is the slowest axis: leave it out")
         order = tuple(axis for axis in every if axis in ORDERS[0])
-        assert len(order) == len(AXES) - 1
     least = whole_number(flags.min_model_parallel, "--min-model-parallel")
     return GridLimits(order, flags.powers_of_two, least)
 

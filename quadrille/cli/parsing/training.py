@@ -10,6 +10,7 @@ from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.schedule.short_names import find_dtype
 from quadrille.algorithms.training.adam import Adam, default_rate
+from quadrille.algorithms.training.context import find_context_form
 from quadrille.algorithms.training.gpt import Gpt, gpt_from_shape
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.model_files import find_shape
@@ -91,6 +92,7 @@ def _gpt(flags: TrainingFlags, shape: ModelShape) -> Gpt:
         gradient_bytes=int(one_of(flags.gradient_bytes, "gradient-bytes", ("4", "2"))),
         attention=find_attention(flags.attention),
         recompute=find_recompute(flags.recompute),
+        context_parallel=find_context_form(flags.context_parallel),
         dropout=_number(flags.dropout, "--dropout"),
     )
 

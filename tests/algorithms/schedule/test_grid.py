@@ -67,7 +67,7 @@ def test_axes_not_named_have_length_one():
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("w=2", "unknown axis 'w'; the axes are pipeline, data, z, y, x"),
+        ("w=2", "unknown axis 'w'; the axes are pipeline, data, context, z, y, x"),
         ("", "unknown axis ''"),
         ("x=2,x=3", "repeats axis x"),
         ("x=0", "'x=0' is not x=N with a whole number N from 1"),
@@ -88,8 +88,9 @@ def test_a_grid_that_cannot_be_is_refused_with_its_text_and_what_is_accepted(tex
 
 
 def test_an_order_names_the_fastest_first_and_the_rest_follow():
-    assert parse_order("data") == ("data", "x", "y", "z", "pipeline")
+    assert parse_order("data") == ("data", "x", "y", "z", "context", "pipeline")
     assert parse_order("x,y,z,data") == parse_order("x") == DEFAULT_ORDER
+    assert parse_order("x,data") == ("x", "data", "y", "z", "context", "pipeline")
 
 
 @pytest.mark.parametrize(("text", "named"), [("x,x", "repeats x"), ("w", "unknown axis 'w'"), ("", "unknown axis ''")])
@@ -101,5 +102,5 @@ def test_an_order_that_cannot_be_is_refused(text, named):
 def test_a_grid_checks_itself():
     with pytest.raises(InputError, match="grid axis y=0: a length is a whole number from 1"):
         Grid(y=0)
-    with pytest.raises(InputError, match="order x,x must name each of pipeline,data,z,y,x at most once"):
+    with pytest.raises(InputError, match="order x,x must name each of pipeline,data,context,z,y,x at most once"):
         Grid(order=("x", "x"))

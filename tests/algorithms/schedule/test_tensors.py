@@ -58,7 +58,7 @@ def test_a_tensor_held_at_one_coordinate_is_nothing_elsewhere():
 def test_axes_either_cut_or_repeat_or_hold():
     tensor = Tensor("A", Part("m", ("data",)), Part("k", ("x",), rotated_by=("z", "t")), held_at=("y", 0))
     assert tensor.cut_over == {"data", "x", "z"}
-    assert tensor.repeated_over == {"pipeline"}
+    assert tensor.repeated_over == {"pipeline", "context"}
     assert Tensor("A", Part("m"), Part("k")).repeated_over == set(AXES)
 
 

@@ -20,6 +20,7 @@ RANKS = 6
 FULL = ("--recompute", "full", "--json", "-")
 SMALL = "layers=3,hidden=30,heads=6,sequence=7,vocabulary=127"
 DEEP = SMALL.replace("layers=3", "layers=6")
+LONG = "layers=2,hidden=24,heads=6,sequence=12,vocabulary=127"
 ON_RANKS = [
     {"mlp": "13,7,11,5", "batch": "17", "grid": "z=3,y=2"},
     {"gpt": "tiny", "batch": "6", "grid": "z=3,x=2", "overlap": "oar,ors,oag"},
@@ -34,6 +35,10 @@ ON_RANKS = [
     {"gpt": SMALL, "batch": "6", "grid": "y=2,x=3", "scheme": "bian", "attention": "unfused"},
     {"gpt": SMALL, "batch": "6", "grid": "pipeline=2,x=3", "scheme": "megatron", "sequence_parallel": True},
     {"gpt": DEEP, "batch": "6", "grid": "pipeline=3,data=2", "micro_batch": "1", "interleave": "2"},
+    {"gpt": LONG, "batch": "2", "grid": "context=3,x=2", "scheme": "megatron", "sequence_parallel": True,
+     "overlap": "oar,ors,oag"},
+    {"gpt": LONG, "batch": "4", "grid": "context=3,data=2", "zero": "1", "context_parallel": "all_gather"},
+    {"gpt": LONG, "batch": "4", "grid": "context=3,z=2", "zero": "3", "context_parallel": "ulysses"},
 ]  # fmt: skip
 
 

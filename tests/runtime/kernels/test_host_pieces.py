@@ -7,7 +7,7 @@ import pytest
 
 from quadrille.algorithms.analysis import host_passes
 from quadrille.algorithms.analysis.host_passes import KernelShape, attention_piece
-from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS, SIGNATURES
+from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS, OF_BLOCKS, SIGNATURES
 from quadrille.algorithms.schedule.tensors import Block
 from quadrille.runtime.kernels import host_pieces
 from quadrille.runtime.kernels.host_pieces import BY_ROWS
@@ -71,6 +71,7 @@ DROPPING = {name: SCALARS[name] for name in ("dropout", "place", "tokens")}
 CASES = [
     (function, group, {"rotary_base": 9.0} | (DROPPING if dropping else {}))
     for function in ATTENTION_PRODUCTS
+    if function not in OF_BLOCKS
     for group in (1, 2)
     for dropping in ((True,) if "dropping" in function else (False,) if "keeping" in function else (False, True))
 ]
