@@ -69,6 +69,14 @@ class GptSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     score_columns : columns by whose root scores are divided; 0 for those of a head
     logit_cap : soft cap of logits; 0 for none
     scaled_embedding : whether the embedding is multiplied by √hidden
+    experts : experts of a layer; 0 for a dense MLP
+    top_k : experts that process a token
+    expert_ffn : width of an expert
+    shared_ffn : width of the MLP that processes every token beside the experts; 0 for none
+    router : function of the router's scores
+    normalised_top_k : whether the shares of a token's experts add up to 1
+    routed_scale : factor on the shares
+    aux_loss : coefficient of the auxiliary loss; 0 for none
     """
 
     layers: Size
@@ -98,6 +106,14 @@ class GptSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     score_columns: Annotated[float, Meta(ge=0)] = 0.0
     logit_cap: Annotated[float, Meta(ge=0)] = 0.0
     scaled_embedding: bool = False
+    experts: Count = 0
+    top_k: Count = 1
+    expert_ffn: Count = 1
+    shared_ffn: Count = 0
+    router: Literal["softmax", "sigmoid"] = "softmax"
+    normalised_top_k: bool = True
+    routed_scale: Annotated[float, Meta(gt=0)] = 1.0
+    aux_loss: Annotated[float, Meta(ge=0)] = 0.0
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -15,7 +15,7 @@ from typing import Any
 
 from quadrille.algorithms.training.architecture import GEMMA, LLAMA, OLMO, PLAIN, QWEN2, QWEN3, Architecture
 from quadrille.algorithms.training.config_reader import USUAL_KEYS, Keys, Reader
-from quadrille.algorithms.training.model_shapes import Experts
+from quadrille.algorithms.training.experts import Experts
 
 GELUS = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu")
 """Names of GELU: with tanh, which the kernels compute, and with the error function, which differs by less than 1e-3."""
@@ -202,6 +202,7 @@ def _qwen_experts(reader: Reader, layers: int) -> Experts:
     if not (inner := reader.count(("moe_intermediate_size",))):
         raise reader.error("moe_intermediate_size is missing")
     experts = _experts(reader, ("num_experts", "num_experts_per_tok"), inner)
+    experts = replace(experts, normalised=reader.flag("norm_topk_prob", False))
     shared = reader.count(("shared_expert_intermediate_size",))
     return replace(experts, shared=shared, shared_gate=shared > 0, dense_layers=frozenset((*dense, *between)))
 
@@ -212,7 +213,8 @@ def _experts(reader: Reader, keys: tuple[str, str], inner: int) -> Experts:
         raise reader.error(f"{', '.join(missing)} {'are' if missing[1:] else 'is'} missing")
     if chosen > count:
         raise reader.error(f"{keys[1]} = {chosen}: a whole number from 1 to {keys[0]} = {count} is accepted")
-    return Experts(count, chosen, inner)
+    loss = "router_aux_loss_coef"
+    return Experts(count, chosen, inner, balance=0.0 if reader.config.get(loss) == 0 else reader.number((loss,), 0.001))
 
 
 _GEMMA3_SIZES = {
@@ -302,11 +304,11 @@ FAMILIES: dict[str, Family] = {
         experts=_qwen_experts,
     ),
 }
-"""The model types whose files are read; no schedule has experts, so those of the last ones are only counted."""
+"""The model types whose files are read."""
 WITHIN = {"gemma3": "gemma3_text"}
 """Model types of images and text, and the type of their language model, which is the object `text_config`."""
-ONLY_COUNTED = ("mixtral", "qwen2_moe", "qwen3_moe")
-"""Model types with experts, whose parameters are counted."""
+ONLY_COUNTED = ("qwen2_moe",)
+"""Model types whose parameters are counted, and whose layers no schedule has."""
 REFUSED: dict[str, str] = {
     "qwen3_next": "full_attention_interval: no schedule has linear attention",
     "deepseek_v2": "kv_lora_rank: no schedule has attention with latent keys and values",

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.passes.rewriting import rename_tensors
-from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.ops import AllGather, Kernel, Op, Pointwise, ReduceScatter, reads
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.program import ops as ops_of
@@ -61,6 +61,7 @@ class ParameterSharding:
     caches : whether weights gathered for the forward pass serve the backward pass too
     buckets : buckets of parameters whose optimizer state is in host memory; None for state on the device
     pruning : pruned matrices, and whether their states are compressed (`sparsity.py`)
+    alone : axes with one rank
     """
 
     zero: int
@@ -69,6 +70,7 @@ class ParameterSharding:
     caches: bool = False
     buckets: Buckets | None = None
     pruning: Pruning = NO_PRUNING
+    alone: tuple[Axis, ...] = ()
 
     def __post_init__(self) -> None:
         if self.zero not in STAGES:
@@ -110,8 +112,11 @@ class ParameterSharding:
         return self.buckets is not None and self.buckets.offload.updates_on_host
 
     def of(self, parameter: Parameter) -> "ParameterSharding":
-        """The plan of one parameter: the optimizer state of a vector stays on the device."""
-        return replace(self, buckets=None) if self.buckets and is_vector(parameter.tensor) else self
+        """The plan of one parameter: the optimizer state of a vector stays on the device, and a parameter that no two
+        ranks share is not sharded.
+        """
+        plan = replace(self, zero=0) if self.zero and parameter.replicas in self.alone else self
+        return replace(plan, buckets=None) if self.buckets and is_vector(parameter.tensor) else plan
 
     def compresses(self, parameter: Parameter) -> bool:
         """Whether the optimizer stores only the kept elements of a parameter."""
@@ -128,8 +133,8 @@ class ParameterSharding:
     def _stored(self, parameter: Parameter) -> Parameter:
         tensor, summed_over = parameter.tensor, parameter.summed_over
         if self.shards:
-            tensor = replace(tensor, sharded_over=(*tensor.shards, "data"))
-            summed_over = tuple(axis for axis in summed_over if axis != "data")
+            tensor = replace(tensor, sharded_over=(*tensor.shards, parameter.replicas))
+            summed_over = tuple(axis for axis in summed_over if axis != parameter.replicas)
         kept = parameter.pruned if self.compresses(parameter) else None
         in_place = self.gathers_in_place and not self.separates and not self.compresses(parameter)
         return replace(
@@ -169,7 +174,8 @@ def parameter_sharding(
     pruning : how the model is pruned
     """
     keeps = gathered == "keep"
-    return ParameterSharding(zero if grid.data > 1 else 0, precision, microbatches, keeps, buckets, pruning)
+    alone: tuple[Axis, ...] = ("replica",) if grid.length("replica") == 1 else ()
+    return ParameterSharding(zero if grid.data > 1 else 0, precision, microbatches, keeps, buckets, pruning, alone)
 
 
 def refuse_sharded_weights(zero: int, grid: Grid) -> None:
@@ -292,7 +298,9 @@ def _gather_before_use(program: Program, parameter: Parameter, plan: ParameterSh
         if any(name in reads(op) for op in inner):
             source = _cast_weight(parameter) if plan.separates else parameter.name
             into = _gathered_weight(parameter, plan)
-            gather = AllGather(name=f"gather {name}{suffix}", axis="data", source=source, into=into, overlap="oag")
+            gather = AllGather(
+                name=f"gather {name}{suffix}", axis=parameter.replicas, source=source, into=into, overlap="oag"
+            )
             fill = (expand(parameter, into, name, suffix),) if plan.compresses(parameter) else ()
             return (*program[:position], gather, *fill, *program[position:])
     return program
@@ -343,7 +351,11 @@ def _accumulate_compressed(parameter: Parameter, plan: ParameterSharding) -> Ite
     source, into = f"{dense} compressed", f"{dense} scattered" if plan.accumulates else total
     yield compress(parameter, dense, source, add=False)
     yield ReduceScatter(
-        name=f"scatter {parameter.gradient} over data", axis="data", source=source, into=into, overlap="ors"
+        name=f"scatter {parameter.gradient} over {parameter.replicas}",
+        axis=parameter.replicas,
+        source=source,
+        into=into,
+        overlap="ors",
     )
     if plan.accumulates:
         yield Kernel(name=f"add {parameter.gradient}", function="add_to", updates=(total,), sources=(into,))
@@ -369,7 +381,11 @@ def _accumulate(parameter: Parameter, plan: ParameterSharding, left: str) -> Ite
             source += " widened"
         into = f"{_microbatch_gradient(parameter)} scattered" if plan.accumulates else total
         yield ReduceScatter(
-            name=f"scatter {parameter.gradient} over data", axis="data", source=source, into=into, overlap="ors"
+            name=f"scatter {parameter.gradient} over {parameter.replicas}",
+            axis=parameter.replicas,
+            source=source,
+            into=into,
+            overlap="ors",
         )
         source = into
     if plan.accumulates:
@@ -391,7 +407,7 @@ def _prepare_weights(parameter: Parameter, plan: ParameterSharding) -> Iterator[
     gathered = _gathered_weight(parameter, plan)
     if plan.zero in (1, 2):
         source = _cast_weight(parameter) if plan.separates else parameter.name
-        yield AllGather(name=f"gather {used_weight(parameter)}", axis="data", source=source, into=gathered)
+        yield AllGather(name=f"gather {used_weight(parameter)}", axis=parameter.replicas, source=source, into=gathered)
     if compresses and plan.zero < 3 and (plan.shards or plan.buckets is None):
         yield expand(parameter, gathered if plan.shards else parameter.name, used_weight(parameter))
     if plan.accumulates:
@@ -403,11 +419,11 @@ def scatter_gradients(parameters: Sequence[Parameter], plan: ParameterSharding) 
     if plan.zero != 1:
         return ()
     return for_each_parameter(
-        parameters,
+        [parameter for parameter in parameters if plan.of(parameter).zero == 1],
         lambda parameter: [
             ReduceScatter(
-                name=f"scatter {parameter.gradient} over data",
-                axis="data",
+                name=f"scatter {parameter.gradient} over {parameter.replicas}",
+                axis=parameter.replicas,
                 source=_accumulated_gradient(parameter, plan),
                 into=parameter.gradient,
                 concurrent=plan.buckets is not None,
