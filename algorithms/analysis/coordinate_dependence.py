@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Generic, TypeVar
 
 from quadrille.algorithms.schedule.expressions import Affine, Expression, IntExpression, PanelCount, PanelOwner, Sum
-from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
+from quadrille.algorithms.schedule.grid import ALL_AXES, AXES, Axis, Grid
 from quadrille.algorithms.schedule.ops import Communication, Op, reads, writes
 from quadrille.algorithms.schedule.parts import Coordinates, Panel, Part, cut, is_mean
 from quadrille.algorithms.schedule.schedule import Schedule
@@ -55,7 +55,7 @@ class Dependence:
     @property
     def axes(self) -> list[Axis]:
         """Axes whose coordinates the op depends on."""
-        return [axis for axis in AXES if axis in self.thresholds or axis in self.distinct_axes]
+        return [axis for axis in ALL_AXES if axis in self.thresholds or axis in self.distinct_axes]
 
     def kinds(self, axis: Axis, length: int) -> tuple[list[int], list[int]]:
         """Returns one coordinate of each kind, and the kind of every coordinate.
@@ -151,6 +151,8 @@ def _add_part(part: Part, schedule: Schedule, result: Dependence) -> set[int]:
         _add_panel(part.panel, result)
         edges = part.panel.edges(schedule.grid, schedule.sizes[part.dimension])
         return {after - before for before, after in pairwise(edges)}
+    if part.loads:
+        return _add_loaded(part, schedule, result)
     sizes = {schedule.sizes[part.dimension]}
     lengths_differ = False
     for axis in part.axes:
@@ -167,6 +169,16 @@ def _add_part(part: Part, schedule: Schedule, result: Dependence) -> set[int]:
     if part.band is not None:
         sizes = {last - first for first, last in map(part.band_of, sizes)}
     return sizes
+
+
+def _add_loaded(part: Part, schedule: Schedule, result: Dependence) -> set[int]:
+    """Adds the dependence of rows that experts have, which differ from rank to rank; returns their numbers."""
+    sizes, grid = _add_part(replace(part, loads=()), schedule, result), schedule.grid
+    if grid.expert == 1:
+        return sizes
+    result.distinct_axes.add("expert")
+    ranks = [Coordinates(grid, schedule.sizes, {"data": rank}) for rank in range(grid.expert)]
+    return {part.loaded(size, rank) for size in sizes for rank in ranks}
 
 
 def _cut(sizes: set[int], axis: Axis, grid: Grid, result: Dependence) -> set[int]:

@@ -175,7 +175,29 @@ def _check_bucket(op: AllReduce, schedule: Schedule) -> None:
         raise InputError(f"op {op.name!r} sums {dtype_texts} together: buffers of one dtype are accepted, each once")
 
 
+def _check_expert_products(op: Gemm, schedule: Schedule, coordinates: Coordinates) -> None:
+    """Checks a product for each expert: its rows are sorted by expert, and weights stand one below the other."""
+    weights = schedule.tensors[op.weights]
+    height, (a, b, c) = (
+        weights.rows.unit,
+        (schedule.tensors[name].block(coordinates).rectangle_shape for name in (op.a, op.b, op.c)),
+    )
+    fits = {
+        "NN": (a[0], a[1], b[1]) == (c[0], height, c[1]),
+        "NT": (a[0], a[1], c[1]) == (c[0], b[1], height),
+        "TN": (a[0], a[1], b[1]) == (b[0], height, c[1]),
+    }
+    if not fits[op.layout]:
+        raise InputError(
+            f"op {op.name!r}: {op.layout} of {schedule.tensors[op.a]} and {schedule.tensors[op.b]} "
+            f"does not give {schedule.tensors[op.c]} for each expert at {_where(coordinates)}"
+        )
+
+
 def _check_product(op: Gemm, schedule: Schedule, coordinates: Coordinates) -> None:
+    if op.counts:
+        _check_expert_products(op, schedule, coordinates)
+        return
     a, b, c = (schedule.tensors[name].block(coordinates) for name in (op.a, op.b, op.c))
     rows, inner = (a.columns, a.rows) if op.layout == "TN" else (a.rows, a.columns)
     inner_b, columns = (b.columns, b.rows) if op.layout == "NT" else (b.rows, b.columns)

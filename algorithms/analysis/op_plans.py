@@ -17,7 +17,7 @@ from typing import Generic, NamedTuple, TypeVar
 from quadrille.algorithms.analysis.coordinate_dependence import Kind, OpKinds
 from quadrille.algorithms.analysis.storage import LocalCopies, local_copies
 from quadrille.algorithms.analysis.traffic import Traffic, traffic
-from quadrille.algorithms.analysis.volumes import Work, gemm_sizes, kernel_work
+from quadrille.algorithms.analysis.volumes import Work, expert_rows, gemm_sizes, kernel_work
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.ops import (
     AllReduce,
@@ -110,12 +110,14 @@ class LocalSizes:
     written : bytes of the result [B]
     touched : bytes of all operands, each counted once [B]
     work : flop and bytes of a layer function; None for other ops
+    expert_rows : rows of each of the rank's experts, if the product is one for each expert
     """
 
     product: tuple[int, int, int] | None
     written: int
     touched: int
     work: Work | None = None
+    expert_rows: tuple[int, ...] = ()
 
 
 class OpPlans:
@@ -176,7 +178,9 @@ class OpPlans:
         total = sum(blocks.values())
         match op:
             case Gemm():
-                return LocalSizes(gemm_sizes(op, self._schedule, coordinates), blocks[op.c], total)
+                rows = expert_rows(op, self._schedule, coordinates)
+                sizes = gemm_sizes(op, self._schedule, coordinates)
+                return LocalSizes(sizes, blocks[op.c], total, expert_rows=rows)
             case Kernel():
                 work = kernel_work(op, self._schedule, coordinates)
                 return LocalSizes(None, sum(blocks[name] for name in writes(op)), total, work)

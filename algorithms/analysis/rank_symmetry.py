@@ -20,7 +20,7 @@ from quadrille.algorithms.analysis.folded_walk import FoldedWalks, folded_walks
 from quadrille.algorithms.analysis.traffic import traffic
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.collectives.flat_collectives import largest_power_of_two
-from quadrille.algorithms.schedule.grid import AXES, Axis
+from quadrille.algorithms.schedule.grid import AXES, EXPERT_AXES, Axis
 from quadrille.algorithms.schedule.ops import AllReduce, Barrier, Broadcast, Collective, Op, Reduce
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
@@ -71,6 +71,9 @@ def _split_by_pieces(
     for axis in AXES:
         if 1 < schedule.grid.length(axis) > len(classes.intervals(axis)):
             classes.starts[axis] |= _piece_boundaries(schedule, axis, classes, walks, changes)
+    for axis in EXPERT_AXES if schedule.grid.expert > 1 and "data" not in classes.distinct_axes else ():
+        if _piece_boundaries(schedule, axis, classes, walks, changes):
+            classes.distinct_axes.add("data")
     return any(len(classes.intervals(axis)) > before[axis] for axis in AXES)
 
 

@@ -7,6 +7,7 @@ range of the flattened block, in the order of the members.
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from itertools import pairwise
 from typing import cast
@@ -23,7 +24,7 @@ from quadrille.algorithms.schedule.ops import (
     Reduce,
     ReduceScatter,
 )
-from quadrille.algorithms.schedule.parts import Coordinates, boundaries, is_mean
+from quadrille.algorithms.schedule.parts import Coordinates, boundaries, cut, is_mean
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Block, Tensor
 
@@ -58,6 +59,8 @@ def shard_edges(op: Collective, schedule: Schedule, coordinates: Coordinates) ->
             edges = (0, tensors[op.into].block(coordinates).elements)
         case Reduce():
             edges = (0, tensors[op.source].block(coordinates).elements)
+        case AllToAll() if op.counts:
+            return _routed_edges(tensors[op.source], tensors[op.into], op, coordinates)
         case AllToAll():
             return _exchange_edges(tensors[op.source], tensors[op.into], op, coordinates)
         case Barrier():
@@ -159,6 +162,33 @@ def _exchange_edges(source: Tensor, into: Tensor, op: AllToAll, coordinates: Coo
     if sent[-1] != source.block(coordinates).elements or received[-1] != into.block(coordinates).elements:
         raise InputError(f"op {op.name!r}: {into} along {op.axis} does not hold just what {source} holds")
     return tuple(sent), tuple(received)
+
+
+def _routed_edges(source: Tensor, into: Tensor, op: AllToAll, coordinates: Coordinates) -> tuple[Edges, Edges]:
+    """Returns the edges of the rows that are expected to go to and to come from each member, for their experts.
+
+    Each member has its rows sorted by expert; the experts of one member after the other have them.
+    """
+    own, members, member = (into if op.back else source), coordinates.grid.length(op.axis), coordinates.along[op.axis]
+    width = own.block(coordinates).rectangle_shape[1]
+    loads = (source if op.back else into).rows.loads
+
+    def edges_of(sender: int) -> Edges:
+        rows = own.block(coordinates.at(op.axis, sender)).rectangle_shape[0]
+        if not loads:
+            return tuple(edge * width for edge in boundaries(rows, members))
+        ends = (cut(len(loads), members, number)[1] for number in range(members))
+        shares = (Fraction(sum(loads[:end]), sum(loads)) for end in ends)
+        exact = (rows * share for share in shares)
+        return (0, *(cast(int, edge if is_mean(rows) else round(edge)) * width for edge in exact))
+
+    to_experts = edges_of(member)
+    received = [0]
+    for sender in range(members):
+        of_sender = edges_of(sender)
+        received.append(received[-1] + of_sender[member + 1] - of_sender[member])
+    from_members = tuple(received)
+    return (from_members, to_experts) if op.back else (to_experts, from_members)
 
 
 def shared_rectangle(first: Block, second: Block) -> Block:

@@ -218,6 +218,10 @@ class _RankBuffers:
                 if op_traffic is None:
                     return None
                 size = max(op_traffic.edges[-1], op_traffic.receive_edges[-1])
+                if op.counts and not sorts_rows(op, self._schedule):
+                    return None
+                if op.counts:
+                    return _Scratch(packed=size) if op.back else _Scratch(unpacked=size)
                 return _Scratch(packed=size, unpacked=size)
             case _:
                 amount = self._amounts.of(op, coordinates)
@@ -364,11 +368,22 @@ def local_copies(
         case AllReduce() if op.more:
             size = op_traffic.edges[-1] * op_traffic.item_bytes
             return LocalCopies(before=size, after=size)
+        case AllToAll() if op.counts:
+            sorted_again = sorts_rows(op, schedule)
+            packed = own + (op_traffic.edges[-1] if sorted_again and op.back else 0)
+            unpacked = op_traffic.receive_edges[-1] if sorted_again and not op.back else 0
+            return LocalCopies(packed * op_traffic.item_bytes, unpacked * op_traffic.item_bytes)
         case AllToAll():
             packed = op_traffic.edges[-1] + own
             return LocalCopies(packed * op_traffic.item_bytes, op_traffic.receive_edges[-1] * op_traffic.item_bytes)
         case _:
             return NONE
+
+
+def sorts_rows(op: AllToAll, schedule: Schedule) -> bool:
+    """Whether the rows of all members are sorted by expert, or back: a rank has several experts."""
+    experts = schedule.sizes[schedule.tensors[op.counts].columns.dimension]
+    return experts > schedule.grid.length(op.axis)
 
 
 def _single_rank_copies(op: CommunicationOp, schedule: Schedule, coordinates: Coordinates) -> LocalCopies:

@@ -288,8 +288,10 @@ class _Sums:
 
     def _contraction(self, op: Gemm) -> frozenset[Axis]:
         tensor = self.schedule.tensors[op.a]
-        inner = tensor.rows if op.layout == "TN" else tensor.columns
-        return _cut_axes(inner)
+        axes = _cut_axes(tensor.rows if op.layout == "TN" else tensor.columns)
+        if op.counts and op.layout == "TN":  # the rows of an expert are on the ranks that hold it
+            return (axes - {"data"}) | {self.schedule.grid.replicas}
+        return axes
 
     def _shared(self, tensor: Tensor) -> frozenset[Axis]:
         """Returns the axes whose members each hold only their own panels of a tensor."""

@@ -1,6 +1,7 @@
 """Volumes of a schedule: bytes sent, flop and memory, counted exactly from the schedule without a run."""
 
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from quadrille.algorithms.analysis.coordinate_dependence import PerKind, lengths
@@ -20,7 +21,7 @@ from quadrille.algorithms.schedule.kernel_signatures import (
     seen_pairs,
 )
 from quadrille.algorithms.schedule.ops import Gemm, Kernel, Op, reads, writes
-from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.algorithms.schedule.parts import Coordinates, cut, experts_of
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Tensor
 
@@ -296,10 +297,31 @@ def _product_flops(op: Op, schedule: Schedule, coordinates: Coordinates) -> int:
 
 
 def gemm_sizes(op: Gemm, schedule: Schedule, coordinates: Coordinates) -> tuple[int, int, int]:
-    """Returns rows, inner dimension and columns of a local product."""
+    """Returns rows, inner dimension and columns of a local product; those of all experts' products together have the
+    rows of all experts.
+    """
     rows, columns = schedule.tensors[op.c].block(coordinates).rectangle_shape
+    if op.counts and op.layout == "TN":
+        return schedule.tensors[op.c].rows.unit, schedule.tensors[op.a].block(coordinates).rectangle_shape[0], columns
     a_rows, a_columns = schedule.tensors[op.a].block(coordinates).rectangle_shape
     return rows, a_rows if op.layout == "TN" else a_columns, columns
+
+
+def expert_rows(op: Gemm, schedule: Schedule, coordinates: Coordinates) -> tuple[int, ...]:
+    """Returns the expected rows of each of the rank's experts in their products; empty for another product.
+
+    The rows of all experts add up to the rows of the activation.
+    """
+    if not op.counts:
+        return ()
+    rows, weights = schedule.tensors[op.activations], schedule.tensors[op.weights]
+    total = rows.block(coordinates).rectangle_shape[0]
+    experts = weights.block(coordinates).rectangle_shape[0] // weights.rows.unit
+    if not rows.rows.loads:
+        return tuple(stop - start for start, stop in (cut(total, experts, expert) for expert in range(experts)))
+    loads = rows.rows.loads[slice(*experts_of(coordinates, len(rows.rows.loads)))]
+    ends = [round(total * share / max(1, sum(loads))) for share in accumulate(loads, initial=0)]
+    return tuple(stop - start for start, stop in pairwise(ends))
 
 
 @dataclass(frozen=True, slots=True)

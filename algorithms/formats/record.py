@@ -437,9 +437,10 @@ class Record(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     pass_orders: tuple[str, ...] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
-        if prod(self.grid.values()) != self.ranks:
+        ranks = prod(length for axis, length in self.grid.items() if axis in AXES)
+        if ranks != self.ranks:
             lengths = ",".join(f"{axis}={length}" for axis, length in self.grid.items())
-            raise ValueError(f"ranks = {self.ranks}: the grid {lengths} has {prod(self.grid.values())}")
+            raise ValueError(f"ranks = {self.ranks}: the grid {lengths} has {ranks}")
         needed = [axis for axis in AXES if axis not in NEWER_AXES or axis in self.grid]
         if sorted(self.order) != sorted(needed):
             raise ValueError(f"order = {','.join(self.order)}: each of {','.join(needed)} is needed once")

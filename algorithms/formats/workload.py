@@ -76,6 +76,14 @@ class GptSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     branches : MLP after attention, or beside it with a norm of its own or with attention's
     sinks : whether each head has a learnt logit in its softmax
     gated_attention : whether a gate multiplies the output of attention
+    experts : experts of a layer; 0 for a dense MLP
+    top_k : experts that process a token
+    expert_ffn : width of an expert
+    shared_ffn : width of the MLP that processes every token beside the experts; 0 for none
+    router : function of the router's scores
+    normalised_top_k : whether the shares of a token's experts add up to 1
+    routed_scale : factor on the shares
+    aux_loss : coefficient of the auxiliary loss; 0 for none
     """
 
     layers: Size
@@ -112,6 +120,14 @@ class GptSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     branches: Literal["serial", "parallel", "shared"] = "serial"
     sinks: bool = False
     gated_attention: bool = False
+    experts: Count = 0
+    top_k: Count = 1
+    expert_ffn: Count = 1
+    shared_ffn: Count = 0
+    router: Literal["softmax", "sigmoid"] = "softmax"
+    normalised_top_k: bool = True
+    routed_scale: Annotated[float, Meta(gt=0)] = 1.0
+    aux_loss: Annotated[float, Meta(ge=0)] = 0.0
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

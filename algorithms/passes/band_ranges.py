@@ -136,6 +136,8 @@ class BandedOps:
     def _by_rows(self, op: Op) -> tuple[str, ...]:
         """Tensors of which a band of the op uses rows."""
         match op:
+            case Gemm() if op.counts:
+                return ()
             case Gemm(layout="TN"):
                 return (op.a, op.b) if op.a != op.b and self._may_accumulate_by_band(op) else ()
             case Gemm():

@@ -12,7 +12,7 @@ from quadrille.algorithms.schedule.parts import Panel
 from quadrille.algorithms.schedule.program import Program, Repeat, ops
 from quadrille.algorithms.schedule.schedule import Schedule
 
-OPERANDS = frozenset({"a", "b", "c", "into", "source", "sources", "updates", "buffer", "more"})
+OPERANDS = frozenset({"a", "b", "c", "into", "source", "sources", "updates", "buffer", "more", "counts"})
 """Fields of ops that name tensors."""
 
 

@@ -1,4 +1,16 @@
-"""The process grid: a pipeline × data × context × z × y × x box of ranks, and the groups along its axes."""
+"""The process grid: a pipeline × data × context × z × y × x box of ranks, and the groups along its axes.
+
+Experts have their own factorisation of the data ranks, data = replica × expert:
+
+    data coordinate       0  1  2  3  4  5  6  7
+    expert coordinate     0  1  2  3  0  1  2  3      ranks of one group share out all experts
+    replica coordinate    0  0  0  0  1  1  1  1      ranks of one group hold the same experts
+
+So a dense layer sees all data ranks, and a layer of experts sees replica × expert.  `expert` adds no ranks.
+
+Source: Singh et al., "A Hybrid Tensor-Expert-Data Parallelism Approach to Optimize Mixture-of-Experts Training" (TED),
+ICS 2023, section 4; NVIDIA, Megatron Core, `--expert-model-parallel-size`.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -8,15 +20,29 @@ from typing import Literal, get_args
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.units import parse_integer
 
-TRADE_NAMES = {"tp": "x", "tensor": "x", "dp": "data", "cp": "context", "pp": "pipeline", "fsdp": "z", "zero": "z"}
+TRADE_NAMES = {
+    "tp": "x",
+    "tensor": "x",
+    "dp": "data",
+    "cp": "context",
+    "pp": "pipeline",
+    "fsdp": "z",
+    "zero": "z",
+    "ep": "expert",
+}
 """Other names of axes, for error messages."""
 MOST_RANKS = 1 << 22
 """Most ranks of a grid: a schedule of more is not answered within a minute."""
 
-Axis = Literal["pipeline", "data", "context", "z", "y", "x"]
-AXES: tuple[Axis, ...] = get_args(Axis)
+Axis = Literal["pipeline", "data", "context", "z", "y", "x", "expert", "replica"]
+AXES: tuple[Axis, ...] = ("pipeline", "data", "context", "z", "y", "x")
+"""Axes of the box: their lengths multiply to the number of ranks."""
+EXPERT_AXES: tuple[Axis, ...] = ("expert", "replica")
+"""The two factors of the data axis in layers of experts."""
+ALL_AXES: tuple[Axis, ...] = get_args(Axis)
+EXPERT: Axis = "expert"
 DEFAULT_ORDER: tuple[Axis, ...] = ("x", "y", "z", "context", "data", "pipeline")
-NEWER_AXES: tuple[Axis, ...] = ("pipeline", "context")
+NEWER_AXES: tuple[Axis, ...] = ("pipeline", "context", EXPERT)
 """Axes that records hold only where they are longer than 1."""
 
 
@@ -34,10 +60,14 @@ class Grid:
     (5, 7)
     >>> Grid(z=2, x=2, order=("z", "x")).group(0, "x")
     (0, 2)
+    >>> grid = Grid(data=4, x=2, expert=2)
+    >>> grid.size, grid.group(5, "data"), grid.group(5, "expert"), grid.group(5, "replica")
+    (8, (1, 3, 5, 7), (5, 7), (1, 5))
 
     Raises
     ------
-    InputError : a length below one; an order that names an axis twice
+    InputError : a length below one; an order that names an axis twice; experts that the data ranks do not divide among
+        them
     """
 
     data: int = 1
@@ -47,15 +77,22 @@ class Grid:
     pipeline: int = 1
     context: int = 1
     order: tuple[Axis, ...] = DEFAULT_ORDER
+    expert: int = 1
 
     def __post_init__(self) -> None:
-        for axis in AXES:
+        for axis in (*AXES, EXPERT):
             if self.length(axis) < 1:
                 raise InputError(f"grid axis {axis}={self.length(axis)}: a length is a whole number from 1")
         if self.size > MOST_RANKS:
             raise InputError(f"grid {self}: {self.size} ranks; at most {MOST_RANKS} are accepted")
         if len(set(self.order)) < len(self.order) or not set(self.order) <= set(AXES):
             raise InputError(f"order {','.join(self.order)} must name each of {','.join(AXES)} at most once")
+        if self.data % self.expert:
+            divisors = ", ".join(str(length) for length in range(1, self.data + 1) if not self.data % length)
+            raise InputError(
+                f"grid expert={self.expert}: groups of that many of the data={self.data} ranks share out the experts, "
+                f"so it divides data: accepted are {divisors}"
+            )
         object.__setattr__(self, "order", complete_order(self.order))
 
     @property
@@ -66,15 +103,29 @@ class Grid:
     @property
     def lengths(self) -> dict[Axis, int]:
         """Length of each axis, as records hold it; the newer axes only where they are longer than 1."""
-        return {axis: self.length(axis) for axis in AXES if axis not in NEWER_AXES or self.length(axis) > 1}
+        return {axis: self.length(axis) for axis in (*AXES, EXPERT) if axis not in NEWER_AXES or self.length(axis) > 1}
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """Axes along which ranks have coordinates: those of the box, and those of experts if ranks share them out."""
+        return AXES if self.expert == 1 else ALL_AXES
+
+    @property
+    def replicas(self) -> Axis:
+        """Axis whose ranks hold the same experts."""
+        return "data" if self.expert == 1 else "replica"
 
     def length(self, axis: Axis) -> int:
         """Number of ranks along `axis`."""
+        if axis == "replica":
+            return self.data // self.expert
         length: int = getattr(self, axis)
         return length
 
     def stride(self, axis: Axis) -> int:
         """Distance, in ranks, between two neighbours along `axis`."""
+        if axis in EXPERT_AXES:
+            return self.stride("data") * (self.expert if axis == "replica" else 1)
         return prod(self.length(faster) for faster in self.order[: self.order.index(axis)])
 
     def coordinate(self, rank: int, axis: Axis) -> int:
@@ -83,11 +134,32 @@ class Grid:
 
     def coordinates(self, rank: int) -> dict[Axis, int]:
         """Coordinates of a rank along all axes."""
-        return {axis: self.coordinate(rank, axis) for axis in AXES}
+        return self.with_expert_axes({axis: self.coordinate(rank, axis) for axis in AXES})
+
+    def with_expert_axes(self, along: Mapping[Axis, int]) -> dict[Axis, int]:
+        """The coordinates with those along the axes of experts, if ranks share out experts."""
+        if self.expert == 1:
+            return dict(along)
+        replica, expert = divmod(along.get("data", 0), self.expert)
+        return {**along, "expert": expert, "replica": replica}
+
+    def moved(self, along: Mapping[Axis, int], axis: Axis, coordinate: int) -> dict[Axis, int]:
+        """The coordinates of the member at a coordinate of the group along an axis.
+
+        >>> grid = Grid(data=4, expert=2)
+        >>> grid.moved(grid.coordinates(2), "expert", 1)["data"]
+        3
+        """
+        if self.expert == 1:
+            return {**along, axis: coordinate}
+        if axis in EXPERT_AXES:
+            factors = {**along, axis: coordinate}
+            axis, coordinate = "data", factors["replica"] * self.expert + factors["expert"]
+        return self.with_expert_axes({**along, axis: coordinate})
 
     def rank_at(self, coordinates: Mapping[Axis, int]) -> int:
-        """Returns the rank at these coordinates; omitted axes are at 0."""
-        return sum(self.stride(axis) * coordinate for axis, coordinate in coordinates.items())
+        """Returns the rank at these coordinates along the axes of the box; omitted axes are at 0."""
+        return sum(self.stride(axis) * coordinate for axis, coordinate in coordinates.items() if axis in AXES)
 
     def group(self, rank: int, axis: Axis) -> tuple[int, ...]:
         """Returns the ranks that differ from `rank` along `axis` only, `rank` included."""
@@ -102,7 +174,7 @@ class Grid:
                 yield self.group(rank, axis)
 
     def __str__(self) -> str:
-        return ",".join(f"{axis}={self.length(axis)}" for axis in AXES if self.length(axis) > 1) or "x=1"
+        return ",".join(f"{axis}={self.length(axis)}" for axis in (*AXES, EXPERT) if self.length(axis) > 1) or "x=1"
 
 
 def parse_order(text: str) -> tuple[Axis, ...]:
@@ -152,12 +224,13 @@ def parse_grid(text: str, order: tuple[Axis, ...] = DEFAULT_ORDER) -> Grid:
 
 
 def _axis(name: str, where: str) -> Axis:
-    for axis in AXES:
+    accepted: tuple[Axis, ...] = AXES if where == "order" else (*AXES, EXPERT)
+    for axis in accepted:
         if name == axis:
             return axis
     meant = TRADE_NAMES.get(name.lower())
     hint = f"; {name} is {meant} here" if meant else ""
-    raise InputError(f"{where}: unknown axis {name!r}; the axes are {', '.join(AXES)}{hint}")
+    raise InputError(f"{where}: unknown axis {name!r}; the axes are {', '.join(accepted)}{hint}")
 
 
-assert {field.name for field in fields(Grid)} == {*AXES, "order"}
+assert {field.name for field in fields(Grid)} == {*AXES, EXPERT, "order"}

@@ -24,6 +24,7 @@ Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019; Ainslie et al., "
 Ba, "Adam", 2015, algorithm 1; Dao et al., "FlashAttention", 2022 (only the logarithms of the row sums are stored);
 Henry et al., "Query-Key Normalization for Transformers", 2020; Gemma Team, "Gemma 2", arXiv 2408.00118 (soft caps);
 OpenAI, arXiv 2508.10925 (sinks, clamped SwiGLU).
+Shazeer et al., "Outrageously Large Neural Networks: The Sparsely-Gated Mixture-of-Experts Layer", 2017 (routing).
 """
 
 from collections.abc import Mapping
@@ -102,6 +103,12 @@ Function = Literal[
     "expand_bucket",
     "mask",
     "square_sum_kept",
+    "route",
+    "route_gradient",
+    "permute",
+    "permute_gradient",
+    "combine",
+    "combine_gradient",
 ]
 
 PassOperation = Literal[
@@ -256,7 +263,21 @@ SIGNATURES: dict[Function, KernelSignature] = {
     "expand_bucket": KernelSignature(updates=("=",), sources=("kept", "kept"), linear=True),
     "mask": KernelSignature(into=("=",), sources=("kept", "="), linear=True),
     "square_sum_kept": KernelSignature(into=("1 1",), sources=("kept", "="), sums=(("both", 1),), flops=2),
+    "route": KernelSignature(into=("m k", "m k", "m k", "1 e"), sources=("m e",), flops=12),
+    "route_gradient": KernelSignature(
+        into=("m e", "1 1"), sources=("m e", "m k", "m k"), sums=(None, ("rows", 0)), flops=16
+    ),
+    "permute": KernelSignature(into=("(top_k)m h",), sources=("m h", "m k"), flops=0),
+    "permute_gradient": KernelSignature(into=("m h",), sources=("(top_k)m h", "m k")),
+    "combine": KernelSignature(into=("m h",), sources=("(top_k)m h", "m k", "m k"), flops=2),
+    "combine_gradient": KernelSignature(
+        into=("(top_k)m h", "m k"), sources=("m h", "(top_k)m h", "m k", "m k"), flops=3
+    ),
 }
+ROUTING: tuple[Function, ...] = (
+    "route", "route_gradient", "permute", "permute_gradient", "combine", "combine_gradient",
+)  # fmt: skip
+"""Functions that send tokens to experts: `chosen`, `shares` and `places` have a column for each chosen expert."""
 WHOLE_BLOCKS = ("=", "kept")
 """Shapes of tensors that a function takes as flat arrays."""
 
@@ -273,7 +294,7 @@ def row_bands(function: Function) -> tuple[BandContent, ...]:
     """
     signature = SIGNATURES[function]
     texts = (*signature.into, *signature.updates, *signature.sources)
-    if "kept" in texts:
+    if "kept" in texts or function in ROUTING:
         return ()
     shapes = [("=", "=") if text == "=" else tuple(text.split()) for text in texts]
     if any(rows == "-" or columns == "m" for rows, columns in shapes):

@@ -35,7 +35,11 @@ Kind = Literal["gemm", "pointwise", "kernel", "host_copy", "host_kernel", "send"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gemm:
-    """c = op(a) op(b), or c += op(a) op(b); `layout` says which operand is transposed (NN, NT, TN)."""
+    """c = op(a) op(b), or c += op(a) op(b); `layout` says which operand is transposed (NN, NT, TN).
+
+    With `counts`, it is a product for each expert: rows of the activations are sorted by expert, and the matrices of
+    the weights or of their gradient stand one below the other.  The tensor `counts` says how many rows each expert has.
+    """
 
     name: str
     a: str
@@ -44,6 +48,17 @@ class Gemm:
     layout: GemmLayout = "NN"
     accumulate: bool = False
     after: tuple[str, ...] = ()
+    counts: str = ""
+
+    @property
+    def activations(self) -> str:
+        """The operand whose rows are sorted by expert."""
+        return self.a
+
+    @property
+    def weights(self) -> str:
+        """The matrices of the experts, or their gradients."""
+        return self.c if self.layout == "TN" else self.b
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,10 +181,16 @@ class Reduce(Communication):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllToAll(Communication):
-    """Redistributes a matrix that `axis` cuts in one dimension to the same matrix cut in the other."""
+    """Redistributes a matrix that `axis` cuts in one dimension to the same matrix cut in the other.
+
+    With `counts`, each row goes to the rank of its expert, or `back`.  The tensor `counts` says how many rows each
+    member has for each expert; before a run the numbers are expected ones.
+    """
 
     source: str
     into: str
+    counts: str = ""
+    back: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,13 +275,16 @@ def reads(op: Op) -> tuple[str, ...]:
     """Returns the tensors that the op reads."""
     match op:
         case Gemm():
-            return (op.a, op.b, op.c) if op.accumulate else (op.a, op.b)
+            operands = (op.a, op.b, op.c) if op.accumulate else (op.a, op.b)
+            return (*operands, op.counts) if op.counts else operands
         case Pointwise():
             return op.sources
         case Kernel():
             return op.sources + op.updates
         case AllReduce():
             return op.buffers
+        case AllToAll() if op.counts:
+            return (op.source, op.counts)
         case Barrier() | Receive():
             return ()
         case _:

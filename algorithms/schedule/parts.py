@@ -96,9 +96,13 @@ class Coordinates:
     along: Mapping[Axis, int]
     indices: Mapping[str, int] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if self.grid.expert > 1:
+            object.__setattr__(self, "along", self.grid.with_expert_axes(self.along))
+
     def at(self, axis: Axis, coordinate: int) -> "Coordinates":
         """Coordinates of another member of the group along `axis`, with the loop indices unchanged."""
-        return Coordinates(self.grid, self.sizes, {**self.along, axis: coordinate}, self.indices)
+        return Coordinates(self.grid, self.sizes, self.grid.moved(self.along, axis, coordinate), self.indices)
 
     def during(self, loop: str, index: int) -> "Coordinates":
         """Coordinates of this rank in iteration `index` of the loop `loop`."""
@@ -110,6 +114,12 @@ class Coordinates:
             if name == axis:
                 return self.along[axis]
         return self.indices.get(name, 0)
+
+
+def experts_of(coordinates: Coordinates, count: int) -> tuple[int, int]:
+    """First expert of a rank, and one past the last, among `count` experts."""
+    grid = coordinates.grid
+    return cut(count, grid.expert, coordinates.along["expert"]) if grid.expert > 1 else (0, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +190,7 @@ class Part:
     band : (index, count) of one band of rows; whole units where there are enough
     in_iteration : (loop, index, dimension): iteration `index` of `loop` cuts another dimension (a smaller last
         microbatch); index 0 is not accepted, because an index is 0 outside its loop
+    loads : expected rows of each expert, in any unit; the rank has those of its experts instead of an even part
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> rows = Part("m", ("data", "z"))
@@ -196,6 +207,9 @@ class Part:
     >>> coordinates = Coordinates(Grid(z=2), {"m": 8, "last m": 4}, {"z": 1})
     >>> [rows.bounds(coordinates.during("microbatch", index)) for index in range(3)]
     [(4, 8), (4, 8), (2, 4)]
+    >>> rows, grid = Part("m", ("data",), loads=(3, 1, 1, 1)), Grid(data=2, expert=2)
+    >>> [rows.bounds(Coordinates(grid, {"m": 12}, {"data": rank})) for rank in range(2)]
+    [(0, 8), (6, 10)]
     """
 
     dimension: str
@@ -206,6 +220,7 @@ class Part:
     finer: tuple[Axis, ...] = ()
     band: tuple[int, int] | None = None
     in_iteration: tuple[str, int, str] | None = None
+    loads: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.in_iteration is None or self.in_iteration[1] > 0, self.in_iteration
@@ -243,7 +258,14 @@ class Part:
         if self.band is not None:
             first, last = self.band_of(stop - start)
             start, stop = start + first, start + last
-        return start, stop
+        return (start, start + self.loaded(stop - start, coordinates)) if self.loads else (start, stop)
+
+    def loaded(self, length: int, coordinates: Coordinates) -> int:
+        """Rows of the experts of a rank, where each rank of its group sends `length` rows."""
+        ranks = coordinates.grid.expert
+        own = sum(self.loads[slice(*experts_of(coordinates, len(self.loads)))])
+        expected = length * ranks * Fraction(own, sum(self.loads))
+        return cast(int, expected) if is_mean(length) else round(expected)
 
     def _dimension(self, coordinates: Coordinates) -> str:
         """The dimension that the part cuts in the current iteration."""

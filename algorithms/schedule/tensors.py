@@ -6,7 +6,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
 from quadrille.algorithms.schedule.expressions import IntExpression, evaluate, variables
-from quadrille.algorithms.schedule.grid import AXES, Axis
+from quadrille.algorithms.schedule.grid import AXES, EXPERT_AXES, Axis
 from quadrille.algorithms.schedule.parts import Coordinates, Part, cut
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ class Tensor:
     staged_in : tensor whose buffer stores this tensor, from its start
     value_of : tensor of the state whose initial values this tensor has, rounded to its own dtype
     kept : the tensor holds only the kept elements of a pruned matrix, as a compressed vector
+    routed : its rows come from other ranks, and only a run tells their number; the block has the expected number
 
     >>> str(Tensor("B", Part("k", ("y",)), Part("n", ("x",)), sharded_over="z"))
     'B (k/y × n/x) sharded over z'
@@ -135,6 +136,7 @@ class Tensor:
     staged_in: str | None = None
     value_of: str | None = None
     kept: "Kept | None" = None
+    routed: bool = False
 
     @property
     def variants(self) -> tuple["Tensor", ...]:
@@ -167,7 +169,11 @@ class Tensor:
     @property
     def repeated_over(self) -> frozenset[Axis]:
         """Axes along which ranks hold the same elements."""
-        return frozenset(AXES) - self.cut_over - ({self.held_at[0]} if self.held_at else set())
+        cut_over = self.cut_over
+        repeated = frozenset(AXES) - cut_over - ({self.held_at[0]} if self.held_at else set())
+        if not cut_over & {*EXPERT_AXES}:
+            return repeated
+        return (repeated - {"data"}) | (frozenset(EXPERT_AXES) - cut_over if "data" not in cut_over else frozenset())
 
     def block(self, coordinates: Coordinates) -> Block:
         """The block of the rank at the coordinates."""
@@ -263,6 +269,7 @@ class Tensor:
         text += " on the host" if self.on_host else ""
         text += f" on {self.held_at[0]}={self.held_at[1]}" if self.held_at else ""
         text += f" on stages {', '.join(map(str, self.stages))}" if self.stages is not None else ""
+        text += " of routed rows" if self.routed else ""
         counts = [str(count) for _, count in self.copies if count != 1]
         return text + (f" {'·'.join(counts)} copies" if counts else "")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.grid import AXES, Axis
+from quadrille.algorithms.schedule.grid import ALL_AXES, Axis
 from quadrille.algorithms.schedule.ops import AllReduce, Kernel, Op, Pointwise
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.tensors import DType, Tensor
@@ -179,7 +179,7 @@ def _cuts(parameters: Sequence[Parameter]) -> list[tuple[Axis, ...]]:
 
 
 def _cut(parameter: Parameter) -> tuple[Axis, ...]:
-    return tuple(axis for axis in AXES if axis in parameter.tensor.cut_over and axis != "pipeline")
+    return tuple(axis for axis in ALL_AXES if axis in parameter.tensor.cut_over and axis != "pipeline")
 
 
 def _squares(axes: tuple[Axis, ...]) -> str:

@@ -16,8 +16,8 @@ from typing import Any
 
 from quadrille.algorithms.training.architecture import GEMMA, GPT_OSS, LLAMA, OLMO, PLAIN, QWEN2, QWEN3, Architecture
 from quadrille.algorithms.training.config_reader import USUAL_KEYS, Keys, Reader
+from quadrille.algorithms.training.experts import Experts
 from quadrille.algorithms.training.latent_configs import COLUMNS, latent_experts, latent_traits
-from quadrille.algorithms.training.model_shapes import Experts
 
 GELUS = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu")
 """Names of GELU: with tanh, which the kernels compute, and with the error function, which differs by less than 1e-3."""
@@ -282,6 +282,7 @@ def _qwen_experts(reader: Reader, layers: int) -> Experts:
     if not (inner := reader.count(("moe_intermediate_size",))):
         raise reader.error("moe_intermediate_size is missing")
     experts = _experts(reader, ("num_experts", "num_experts_per_tok"), inner)
+    experts = replace(experts, normalised=reader.flag("norm_topk_prob", False))
     shared = reader.count(("shared_expert_intermediate_size",))
     return replace(experts, shared=shared, shared_gate=shared > 0, dense_layers=frozenset((*dense, *between)))
 
@@ -303,7 +304,8 @@ def _experts(reader: Reader, keys: tuple[str, str], inner: int) -> Experts:
         raise reader.error(f"{', '.join(missing)} {'are' if missing[1:] else 'is'} missing")
     if chosen > count:
         raise reader.error(f"{keys[1]} = {chosen}: a whole number from 1 to {keys[0]} = {count} is accepted")
-    return Experts(count, chosen, inner)
+    loss = "router_aux_loss_coef"
+    return Experts(count, chosen, inner, balance=0.0 if reader.config.get(loss) == 0 else reader.number((loss,), 0.001))
 
 
 _LATENT = Family(
@@ -442,8 +444,8 @@ FAMILIES: dict[str, Family] = {
     "deepseek_v3": _LATENT,
     "kimi_k2": _LATENT,
 }
-"""The model types whose files are read; no schedule has experts, so those of the last ones are only counted."""
+"""The model types whose files are read."""
 WITHIN = {"gemma3": "gemma3_text"}
 """Model types of images and text, and the type of their language model, which is the object `text_config`."""
-ONLY_COUNTED = ("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss")
-"""Model types with experts, whose parameters are counted."""
+ONLY_COUNTED = ("qwen2_moe", "gpt_oss")
+"""Model types whose parameters are counted, and whose layers no schedule has."""

@@ -11,6 +11,8 @@ share of the peak of a device is therefore never above 100 %.  The papers on Meg
 (`full_square_flops`), which no kernel computes: s/(6 h) instead of s/(12 h).  The optimizer and
 everything other than matrix products is omitted, as usual.
 
+With experts, both counts have the products of the chosen experts, of the router and of the shared MLP.
+
 The hardware also computes what the step recomputes, in each layer (a square product is causal here):
 
     recompute   attention fused                     attention unfused
@@ -48,12 +50,12 @@ class StepFlops:
 
 def least_layer_flops(shape: ModelShape, batch: int) -> int:
     """Flop of the products of the forward pass of the layer that has the fewest: a layer with a window, if any."""
-    return _dense_flops(shape, batch) + _causal_flops(shape, batch, shape.architecture.window)
+    return _dense_flops(shape, batch) // shape.layers + _causal_flops(shape, batch, shape.architecture.window)
 
 
 def _dense_flops(shape: ModelShape, batch: int) -> int:
-    """Flop of the products of weights in the forward pass of a layer."""
-    return 2 * batch * shape.sequence * shape.products
+    """Flop of the products of weights in the forward pass of all layers; of the chosen experts alone."""
+    return 2 * batch * shape.sequence * shape.products_of_layers
 
 
 def _causal_flops(shape: ModelShape, batch: int, window: int = 0) -> int:
@@ -70,7 +72,7 @@ def causal_flops(shape: ModelShape, batch: int) -> int:
 
 def layers_flops(shape: ModelShape, batch: int) -> int:
     """Flop of the products of all layers' forward pass."""
-    return shape.layers * _dense_flops(shape, batch) + causal_flops(shape, batch)
+    return _dense_flops(shape, batch) + causal_flops(shape, batch)
 
 
 def step_flops(

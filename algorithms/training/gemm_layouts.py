@@ -141,7 +141,7 @@ class _Tuner:
                 indices = entry.indices(coordinates)
                 inner_coordinates = coordinates.during(entry.loop, indices[0]) if indices else coordinates
                 changed.append(replace(entry, body=self.change(entry.body, inner_coordinates)) if indices else entry)
-            elif isinstance(entry, Gemm):
+            elif isinstance(entry, Gemm) and not entry.counts:
                 changed += self._issued(entry, coordinates)
             else:
                 changed.append(entry)

@@ -17,7 +17,7 @@ from typing import Any, get_args
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import Axis, Grid
-from quadrille.algorithms.schedule.ops import Kernel
+from quadrille.algorithms.schedule.ops import AllReduce, Kernel, Pointwise
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.schedule.schedule import Schedule, declare
@@ -26,9 +26,10 @@ from quadrille.algorithms.training.adam import STEP, Adam, optimizer_tensors
 from quadrille.algorithms.training.architecture import PLAIN, Architecture, check_sizes
 from quadrille.algorithms.training.context import CONTEXT, ContextForm, check_context, find_context_form
 from quadrille.algorithms.training.dropout import MASK, Dropout
+from quadrille.algorithms.training.experts import ROUTERS, STAGES, Experts
 from quadrille.algorithms.training.gpt_step import GptStep, ModelLayers
 from quadrille.algorithms.training.latent_attention import latent_sizes
-from quadrille.algorithms.training.layers import LOSS, Layer
+from quadrille.algorithms.training.layers import AUXILIARY_LOSS, LOSS, Layer
 from quadrille.algorithms.training.microbatches import Microbatches, microbatches
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.normalisation import Norm, normalisation
@@ -40,7 +41,7 @@ from quadrille.algorithms.training.recompute import Attention, Recompute, find_a
 from quadrille.algorithms.training.scheme import ONE, Scheme, order_of_rows
 from quadrille.algorithms.training.sparsity import PruneMethod, Pruning, index_names, pruned_layer
 from quadrille.algorithms.training.step_programs import bucket_tensors, initial_state
-from quadrille.algorithms.training.transformer import LAYER, LayerShape, transformer_layer
+from quadrille.algorithms.training.transformer import LAYER, LayerShape, RoutedExperts, transformer_layer
 from quadrille.algorithms.training.vocabulary import TARGETS, TOKENS
 from quadrille.algorithms.training.zero import ParameterSharding, parameter_sharding, refuse_sharded_weights
 
@@ -79,6 +80,8 @@ class Gpt:
     prune : which elements are kept
     sparse_states : whether gradients and optimizer states of pruned matrices are compressed
     context_parallel : form of context parallelism (`context.py`)
+    experts : experts in place of the dense MLP (`experts.py`); None for a dense model
+    loads : expected rows of each expert, in any unit; empty for even loads
     """
 
     layers: int
@@ -109,6 +112,8 @@ class Gpt:
     prune: PruneMethod = "magnitude"
     sparse_states: bool = False
     context_parallel: ContextForm = "ring"
+    experts: Experts | None = None
+    loads: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "sequence", "vocabulary", "batch", "steps"):
@@ -130,6 +135,30 @@ class Gpt:
         find_context_form(self.context_parallel)
         ParameterSharding(self.zero, self.precision, pruning=self.pruning)
         self.dropout_of(self.batch)
+        self._check_experts()
+
+    def _check_experts(self) -> None:
+        """Checks that the options of the step and of the experts go together.
+
+        Raises
+        ------
+        InputError : the option that experts do not have
+        """
+        if self.experts is None:
+            return
+        for words, is_chosen in (
+            (f"sparsity {self.sparsity:g}", self.sparsity > 0),
+            (f"offload {self.offload}", self.offload is not None),
+            ("a gate of the shared experts", self.experts.shared_gate),
+            ("biases of experts", self.experts.biases),
+            ("dense layers beside layers of experts", bool(self.experts.dense_layers)),
+        ):
+            if is_chosen:
+                raise InputError(f"{words}: no schedule has it together with experts; leave it out")
+        if self.loads and len(self.loads) != self.experts.count:
+            raise InputError(
+                f"routing of {len(self.loads)} experts: the model has {self.experts.count}, and each needs a number"
+            )
 
     def dropout_of(self, rows: int, context: int = 1) -> Dropout:
         """The dropout in microbatches of some sequences over all ranks.
@@ -164,7 +193,7 @@ class Gpt:
     def shape(self) -> ModelShape:
         """Model shape, without a name."""
         sizes = (self.layers, self.hidden, self.heads, self.sequence, self.vocabulary, self.inner)
-        return ModelShape("", *sizes, self.architecture)
+        return ModelShape("", *sizes, self.architecture, experts=self.experts)
 
     @property
     def tokens(self) -> int:
@@ -184,6 +213,7 @@ class Gpt:
             "two": 2,
             **({HEAD: self.head} if self.architecture.qk_norm == "head" else {}),
             **latent_sizes(self.architecture),
+            **(self.experts.sizes if self.experts else {}),
         }
 
 
@@ -192,16 +222,11 @@ def gpt_from_shape(shape: ModelShape, batch: int, **options: Any) -> Gpt:
 
     Raises
     ------
-    InputError : a shape with experts, or a size or option that `Gpt` refuses
+    InputError : a size or option that `Gpt` refuses
     """
-    if shape.experts is not None:
-        raise InputError(
-            f"model {shape.name}: no schedule has experts yet, and this model has {shape.experts.count} in a layer; "
-            "a model without experts is accepted"
-        )
     sizes = (shape.layers, shape.hidden, shape.heads, shape.sequence, shape.vocabulary, batch)
     inner = 0 if shape.mlp == MLP_FACTOR * shape.hidden else shape.mlp
-    return Gpt(*sizes, inner=inner, architecture=shape.architecture, **options)
+    return Gpt(*sizes, inner=inner, architecture=shape.architecture, experts=shape.experts, **options)
 
 
 def check_gpt(problem: Gpt, grid: Grid, scheme: Scheme) -> None:
@@ -213,6 +238,7 @@ def check_gpt(problem: Gpt, grid: Grid, scheme: Scheme) -> None:
         sequences than parts, stages that cannot be, or an axis that the scheme lacks
     """
     scheme.check(grid)
+    check_expert_grid(problem.experts, grid)
     axis = scheme.inner.columns
     groups = problem.architecture.key_value_heads(problem.heads)
     if groups % grid.length(axis):
@@ -256,6 +282,27 @@ def _check_context(problem: Gpt, grid: Grid, scheme: Scheme) -> None:
             raise InputError(f"{option} on grid context={grid.context}: {accepted} accepted with a context axis")
 
 
+def check_expert_grid(experts: Experts | None, grid: Grid) -> None:
+    """Checks that a grid can share out experts.
+
+    Raises
+    ------
+    InputError : ranks along expert without experts, ranks that do not divide the experts, or axes that cut activations
+        as experts do not
+    """
+    if experts is None:
+        if grid.expert > 1:
+            raise InputError(f"grid expert={grid.expert}: the model has no experts; leave the axis out")
+        return
+    experts.check(grid)
+    for axis in ("context", "z", "y", "x"):
+        if grid.length(axis) > 1:
+            raise InputError(
+                f"grid {axis}={grid.length(axis)}: layers of experts are cut over expert, data and pipeline; "
+                f"{axis}=1 is accepted"
+            )
+
+
 def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
     """Returns the schedule of `steps` training steps."""
     check_gpt(problem, grid, scheme)
@@ -266,8 +313,9 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
     plan = parameter_sharding(
         grid, problem.zero, problem.precision, parts.count, problem.gathered, buckets, problem.pruning
     )
-    layers = _model_layers(problem, scheme, stages, parts)
-    step = GptStep(layers, stages, plan, problem.steps, problem.adam)
+    layers = _model_layers(problem, scheme, stages, parts, grid)
+    balance = auxiliary_loss(problem.experts, scheme, problem.steps)
+    step = GptStep(layers, stages, plan, problem.steps, problem.adam, balance)
     statistics = problem.precision.statistics
     tensors = [
         *(tensor for layer in step.layers for tensor in layer.tensors),
@@ -279,10 +327,17 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
         *_inputs(problem, scheme, stages, parts),
     ]
     tensors += bucket_tensors(step.parameters, plan, tensors)
-    outputs = (LOSS, *(name for parameter in step.parameters for name in (parameter.name, parameter.gradient)))
+    outputs = (
+        LOSS,
+        *(tensor.name for tensor in balance.tensors),
+        *(name for parameter in step.parameters for name in (parameter.name, parameter.gradient)),
+    )
     return Schedule(
         f"gpt {scheme.name}",
-        problem.sizes | parts.sizes("batch") | (buckets.sizes_of(step.parameters) if buckets else {}),
+        problem.sizes
+        | parts.sizes("batch")
+        | _sizes_of_ranks(problem, grid)
+        | (buckets.sizes_of(step.parameters) if buckets else {}),
         grid,
         problem.dtype,
         declare(*(in_dtype_of_statistics(parameter, statistics) for parameter in step.with_copies(tensors))),
@@ -293,6 +348,24 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
     )
 
 
+def _sizes_of_ranks(problem: Gpt, grid: Grid) -> dict[str, int]:
+    """Lengths of dimensions that are numbers of ranks, by letter."""
+    return {ROUTERS: grid.data, STAGES: grid.pipeline} if problem.experts else {}
+
+
+def auxiliary_loss(experts: Experts | None, scheme: Scheme, steps: int) -> Layer:
+    """The auxiliary loss of a step: its tensor, the op before all passes (forward), and its sum (backward)."""
+    if experts is None or not experts.balance:
+        return Layer((), (), (), ())
+    tensor = Tensor(AUXILIARY_LOSS, Part(STAGES, ("pipeline",)), ONE, copies=((STEP, steps),))
+    zero = Pointwise(name=f"zero {AUXILIARY_LOSS}", function="zero", into=AUXILIARY_LOSS)
+    sums = (
+        AllReduce(name=f"sum {AUXILIARY_LOSS} over {axis}", axis=axis, buffer=AUXILIARY_LOSS)
+        for axis in scheme.stream.row_axes
+    )
+    return Layer((tensor,), (), (zero,), tuple(sums))
+
+
 def pipeline_stages(problem: Gpt, grid: Grid) -> Stages:
     """Returns the pipeline stages of a problem on a grid."""
     parts, order = microbatches(problem.batch, problem.micro_batch, grid), problem.pipeline_schedule
@@ -301,7 +374,7 @@ def pipeline_stages(problem: Gpt, grid: Grid) -> Stages:
     return Stages(grid.pipeline, problem.layers, parts.count, chunks, order, limit, problem.stages)
 
 
-def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages, parts: Microbatches) -> ModelLayers:
+def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages, parts: Microbatches, grid: Grid) -> ModelLayers:
     """The embedding, the transformer layer, the last normalisation and the loss under a scheme."""
     rows, hidden = parts.part("batch", problem.sequence), Part("hidden")
     architecture, dropout = problem.architecture, problem.dropout_of(parts.rows, scheme.context)
@@ -317,6 +390,8 @@ def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages, parts: Microbatc
         dropout,
         scheme.context,
         problem.context_parallel,
+        None if problem.experts is None else RoutedExperts(problem.experts, grid, problem.loads),
+        problem.batch,
     )
     norm = Norm("last", rows, hidden, problem.hidden, "X", "last N", "dlast N", "dX", kind=architecture.norm)
     last = normalisation(norm, scheme)

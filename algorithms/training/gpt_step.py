@@ -16,7 +16,9 @@ the optimizer step.  In a V pipeline, both shares are on the first stage.  Witho
 program.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from quadrille.algorithms.schedule.expressions import Affine, IntExpression, Max, Min, Sum
 from quadrille.algorithms.schedule.ops import Kernel, Op, Pointwise, Receive, Send, reads, writes
@@ -56,11 +58,32 @@ class ModelLayers:
     loss: Layer
 
 
-class GptStep:
-    """Programs of the step, and the tensors that they add to those of the layers."""
+NO_LAYER = Layer((), (), (), ())
 
-    def __init__(self, model: ModelLayers, stages: Stages, plan: ParameterSharding, steps: int, adam: Adam) -> None:
-        self._stages, self._steps = stages, Steps(plan, steps, adam, stages.count > 1)
+
+class GptStep:
+    """Programs of the step, and the tensors that they add to those of the layers.
+
+    Parameters
+    ----------
+    model : layers of the model
+    stages : stages of the pipeline
+    plan : sharding and precision of the parameters
+    steps : optimizer steps
+    adam : optimizer
+    balance : ops before (forward) and after (backward) all passes of a step, which add up an auxiliary loss
+    """
+
+    def __init__(
+        self,
+        model: ModelLayers,
+        stages: Stages,
+        plan: ParameterSharding,
+        steps: int,
+        adam: Adam,
+        balance: Layer = NO_LAYER,
+    ) -> None:
+        self._stages, self._steps, self._balance = stages, Steps(plan, steps, adam, stages.count > 1), balance
         ends, head, loss, last = model.ends, model.last, model.loss, stages.loss_stage
         shared_gradients = _shared_gradients(loss, ends)
         if stages.count > 1:
@@ -105,27 +128,33 @@ class GptStep:
     def tensors(self) -> list[Tensor]:
         """Tensors of the step itself."""
         if not self._steps.piped or self._stages.v_placed:
-            return []
+            return [*self._balance.tensors]
         shared = self._tail.parameters
-        return [replace(parameter.gradient_tensor, name=OTHER_END_GRADIENT, shard_of=None) for parameter in shared]
+        ends = (replace(parameter.gradient_tensor, name=OTHER_END_GRADIENT, shard_of=None) for parameter in shared)
+        return [*ends, *self._balance.tensors]
 
     def roles(self) -> tuple[Role, ...]:
         """A program for each kind of stage."""
         if not self._steps.piped:
-            return (Role(self._steps.program(self.parameters, self._alone())),)
+            return (Role(self._program(self.parameters, self._alone())),)
         if self._stages.v_placed:
             return self._v_roles()
         count, block = self._stages.count, list(self._block.parameters)
         first = [*self._ends.parameters, *block]
         counted = [*block, *self._last.parameters, *self._loss.parameters]
         last = [*self._tail.parameters, *counted]
-        program = self._steps.program(first, self._slots("first"), losses=False, exchange=self._exchange(0))
+        program = self._program(first, self._slots("first"), losses=False, exchange=self._exchange(0))
         roles = [Role(program, "pipeline", 0, 1)]
         if count > 2:
-            program = self._steps.program(block, self._slots("between"), losses=False)
+            program = self._program(block, self._slots("between"), losses=False)
             roles.append(Role(program, "pipeline", 1, count - 1))
-        program = self._steps.program(last, self._slots("last"), exchange=self._exchange(count - 1), counted=counted)
+        program = self._program(last, self._slots("last"), exchange=self._exchange(count - 1), counted=counted)
         return (*roles, Role(program, "pipeline", count - 1, count))
+
+    def _program(self, parameters: Sequence[Parameter], passes: Program, **options: Any) -> Program:
+        """All steps of the ranks that hold these parameters; `options` as in `Steps.program`."""
+        whole = (*self._balance.forward, *passes, *self._balance.backward)
+        return self._steps.program(parameters, whole, **options)
 
     def _alone(self) -> Program:
         """Forward and backward pass of all layers."""
@@ -182,13 +211,12 @@ class GptStep:
         """A program for each kind of stage of a V pipeline."""
         count, block = self._stages.count, list(self._block.parameters)
         ends = [*self._ends.parameters, *block, *self._last.parameters, *self._loss.parameters]
-        roles = [Role(self._steps.program(ends, self._v_passes("first", is_odd=False)), "pipeline", 0, 1)]
+        roles = [Role(self._program(ends, self._v_passes("first", is_odd=False)), "pipeline", 0, 1)]
         between = [
-            self._steps.program(block, self._v_passes("between", is_odd=is_odd), losses=False)
-            for is_odd in (False, True)
+            self._program(block, self._v_passes("between", is_odd=is_odd), losses=False) for is_odd in (False, True)
         ]
         roles += [Role(between[stage % 2], "pipeline", stage, stage + 1) for stage in range(1, count - 1)]
-        program = self._steps.program(block, self._v_passes("last", is_odd=count % 2 == 0), losses=False)
+        program = self._program(block, self._v_passes("last", is_odd=count % 2 == 0), losses=False)
         return (*roles, Role(program, "pipeline", count - 1, count))
 
     def _v_passes(self, kind: str, *, is_odd: bool) -> Program:

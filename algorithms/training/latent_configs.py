@@ -11,7 +11,7 @@ deepseek-ai/DeepSeek-V2, -V2-Lite, -V3 and moonshotai/Kimi-K2-Base.
 from typing import Any
 
 from quadrille.algorithms.training.config_reader import Reader
-from quadrille.algorithms.training.model_shapes import Experts
+from quadrille.algorithms.training.experts import Experts
 
 COLUMNS = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 """Keys that every file with latent attention needs."""

@@ -9,6 +9,8 @@ from quadrille.algorithms.schedule.tensors import DType, Tensor
 
 LOSS = "loss"
 """Tensor of the loss in every problem, one copy for each step."""
+AUXILIARY_LOSS = "auxiliary loss"
+"""Tensor of the loss that keeps the loads of experts even: a row for each pipeline stage, one copy for each step."""
 BUCKET = "bucket"
 """Loop over the buckets of a parameter."""
 Start = str
@@ -33,6 +35,7 @@ class Parameter:
     gradient_shard_of : tensor whose buffer stores the gradient, if it is a shard
     buckets : number of buckets in which the optimizer updates it from host memory; 0 if its state is on the device
     pruned : share of the elements that pruning keeps; None for a parameter that is not pruned
+    replicas : axis whose ranks hold the same parameter and shard it with ZeRO
     """
 
     tensor: Tensor
@@ -42,6 +45,7 @@ class Parameter:
     gradient_shard_of: str | None = None
     buckets: int = 0
     pruned: Kept | None = None
+    replicas: Axis = "data"
 
     @property
     def name(self) -> str:

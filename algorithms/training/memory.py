@@ -78,7 +78,7 @@ def _names(schedule: Schedule, mixed: bool) -> dict[str, Kind]:
         op.into
         for role in schedule.roles
         for op in ops(role.program)
-        if isinstance(op, AllGather) and op.axis == "data" and op.overlap == "oag"
+        if isinstance(op, AllGather) and op.axis in ("data", "replica") and op.overlap == "oag"
     }
     kinds: dict[str, Kind] = {}
     for name in parameter_names(schedule):

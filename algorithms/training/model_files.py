@@ -6,6 +6,7 @@ from typing import Any
 
 from quadrille.algorithms.errors import InputError, nearest_names
 from quadrille.algorithms.training.architecture import ARCHITECTURES, PLAIN, Architecture
+from quadrille.algorithms.training.experts import EXPERT_DEFAULTS, EXPERT_KEYS, Experts, changed_experts
 from quadrille.algorithms.training.model_configs import from_config
 from quadrille.algorithms.training.model_shapes import SHAPES, ModelShape
 from quadrille.algorithms.units import parse_integer
@@ -13,7 +14,7 @@ from quadrille.algorithms.units import parse_integer
 NEEDED = ("layers", "hidden", "heads", "sequence", "vocabulary")
 OPTIONAL = ("inner",)
 TRAITS = tuple(field.name for field in fields(Architecture))
-ACCEPTED = (*NEEDED, *OPTIONAL, "architecture", *TRAITS)
+ACCEPTED = (*NEEDED, *OPTIONAL, "architecture", *TRAITS, *EXPERT_KEYS)
 YES_OR_NO = {"yes": True, "no": False}
 
 
@@ -104,6 +105,16 @@ def _with_traits(text: str, architecture: Architecture, values: Mapping[str, str
         raise InputError(f"model {text!r}: {error}") from None
 
 
+def _with_experts(text: str, experts: Experts | None, values: Mapping[str, str]) -> Experts | None:
+    changes = {
+        name: _parsed(text, name, value, EXPERT_DEFAULTS[name]) for name, value in values.items() if name in EXPERT_KEYS
+    }
+    try:
+        return changed_experts(experts, changes)
+    except InputError as error:
+        raise InputError(f"model {text!r}: {error}") from None
+
+
 def _changed(text: str, shape: ModelShape, values: Mapping[str, str]) -> ModelShape:
     """Returns a named shape, or the shape of a file, with other numbers or traits."""
     if "architecture" in values:
@@ -113,7 +124,9 @@ def _changed(text: str, shape: ModelShape, values: Mapping[str, str]) -> ModelSh
     sizes: dict[str, Any] = dict(_sizes(text, values))
     if set(values) == {"sequence"} and sizes["sequence"] == shape.sequence:
         return shape
-    return replace(shape, name=text, **sizes, architecture=_with_traits(text, shape.architecture, values))
+    experts = _with_experts(text, shape.experts, values)
+    architecture = _with_traits(text, shape.architecture, values)
+    return replace(shape, name=text, **sizes, architecture=architecture, experts=experts)
 
 
 def _by_numbers(text: str, values: Mapping[str, str]) -> ModelShape:
@@ -130,7 +143,8 @@ def _by_numbers(text: str, values: Mapping[str, str]) -> ModelShape:
     sizes: dict[str, Any] = dict(_sizes(text, values))
     if missing := [name for name in NEEDED if name not in sizes]:
         raise InputError(f"model {text!r}: {missing[0]} is missing: needed are {', '.join(NEEDED)}")
-    return ModelShape(text, **sizes, architecture=_with_traits(text, ARCHITECTURES[kind], values))
+    architecture, experts = _with_traits(text, ARCHITECTURES[kind], values), _with_experts(text, None, values)
+    return ModelShape(text, **sizes, architecture=architecture, experts=experts)
 
 
 def _size(text: str, name: str, value: str) -> int:
@@ -141,7 +155,12 @@ def _size(text: str, name: str, value: str) -> int:
 
 def _trait(text: str, name: str, value: str) -> object:
     """Value of an architecture option, parsed by the type of the plain GPT's value."""
-    match getattr(PLAIN, name):
+    return _parsed(text, name, value, getattr(PLAIN, name))
+
+
+def _parsed(text: str, name: str, value: str, usual: object) -> object:
+    """A value, parsed by the type of its usual value."""
+    match usual:
         case bool():
             if value not in YES_OR_NO:
                 raise InputError(f"model {text!r}: {name}={value}: accepted are {', '.join(YES_OR_NO)}")

@@ -8,8 +8,9 @@ Source: `5b` to `640b`: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel T
 heads for 1.3b and hidden size 5140 for 13b do not divide, so 16 heads and 5120 are used; `llama…`: Touvron et al.,
 arXiv 2302.13971 and 2307.09288, and the published `config.json` files; "The Llama 3 Herd of Models", arXiv 2407.21783,
 table 3.  Sizes of the others are those of the `config.json` files that their authors published on huggingface.co:
-meta-llama/Llama-3.2-…, mistralai/Mistral-7B-v0.1, Qwen/Qwen2.5-…, Qwen/Qwen3-…, google/gemma-2-…, google/gemma-3-…-pt
-(the language model), microsoft/Phi-3-…-4k-instruct, microsoft/phi-4, microsoft/Phi-4-mini-instruct,
+meta-llama/Llama-3.2-…, mistralai/Mistral-7B-v0.1, mistralai/Mixtral-8x…-v0.1, Qwen/Qwen2.5-…, Qwen/Qwen3-…,
+google/gemma-2-…, google/gemma-3-…-pt (the language model),
+microsoft/Phi-3-…-4k-instruct, microsoft/phi-4, microsoft/Phi-4-mini-instruct,
 allenai/OLMo-2-….  Their sequences are those of pre-training before an extension: "Qwen2.5 Technical Report", arXiv
 2412.15115, section 3.2; "Qwen3 Technical Report", arXiv 2505.09388, section 3.2; Gemma 2, arXiv 2408.00118; Gemma 3,
 arXiv 2503.19786, section 2; "Phi-3 Technical Report", arXiv 2404.14219; "Phi-4 Technical Report", arXiv 2412.08905,
@@ -30,44 +31,7 @@ from quadrille.algorithms.training.architecture import (
     Architecture,
     check_sizes,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Experts:
-    """The mixture of experts of a model: a router sends each token to a few of many gated MLPs.
-
-    Parameters
-    ----------
-    count : number of experts of a layer
-    chosen : experts that process a token
-    inner : width of an expert
-    shared : width of the MLP that processes every token beside them; 0 for none
-    shared_gate : whether a product with one column weighs the shared MLP
-    dense_layers : numbers of the layers with a dense MLP instead
-    biases : whether the router and the products of the experts have biases
-
-    Raises
-    ------
-    InputError : more chosen experts than experts
-    """
-
-    count: int
-    chosen: int
-    inner: int
-    shared: int = 0
-    shared_gate: bool = False
-    dense_layers: frozenset[int] = frozenset()
-    biases: bool = False
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.chosen <= self.count:
-            raise InputError(f"{self.chosen} experts for each token: a whole number from 1 to {self.count} is accepted")
-
-    def parameters(self, hidden: int, experts: int) -> int:
-        """Parameters of the router, the shared MLP and a number of experts of one layer."""
-        gate = hidden if self.shared_gate else 0
-        biases = self.count + experts * (2 * self.inner + hidden) if self.biases else 0
-        return hidden * self.count + gate + 3 * hidden * (experts * self.inner + self.shared) + biases
+from quadrille.algorithms.training.experts import Experts
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +130,15 @@ class ModelShape:
         return keys + (low * (self.hidden + queries) if low else self.hidden * queries)
 
     @property
+    def products_of_layers(self) -> int:
+        """Weight elements that a token uses in the products of all layers: those of the chosen experts."""
+        if self.experts is None:
+            return self.layers * self.products
+        active = self.experts.parameters(self.hidden, self.experts.chosen, self.architecture.up_columns)
+        with_experts = self.layers - len(self.experts.dense_layers)
+        return self.layers * self.products + with_experts * (active - self.hidden * (self.up + self.mlp))
+
+    @property
     def layer_parameters(self) -> int:
         architecture = self.architecture
         gate = self.attended if architecture.gated_attention else 0
@@ -212,7 +185,9 @@ class ModelShape:
             dense_mlp = self.hidden * (self.up + self.mlp)
             dense_mlp += self.up + self.hidden if self.architecture.biases else 0
             with_experts = self.layers - len(self.experts.dense_layers)
-            layers += with_experts * (self.experts.parameters(self.hidden, experts) - dense_mlp)
+            layers += with_experts * (
+                self.experts.parameters(self.hidden, experts, self.architecture.up_columns) - dense_mlp
+            )
         return layers + ends + self._normalisation * (2 if self.embedding_norm else 1)
 
     @property
@@ -256,6 +231,13 @@ def _dense(name: str, sizes: str, sequence: int, words: int, architecture: Archi
     return ModelShape(name, layers, hidden, heads, sequence, words, inner, whole)
 
 
+def _of_experts(
+    name: str, sizes: str, sequence: int, words: int, architecture: Architecture, experts: Experts
+) -> ModelShape:
+    """The shape of a Llama-like model with experts; `sizes` are as in `_dense`, with the width of an expert."""
+    return replace(_dense(name, sizes, sequence, words, architecture), experts=experts)
+
+
 def _gemma3(name: str, sizes: str, words: int = 262208, **traits: Any) -> ModelShape:
     return _dense(f"gemma-3-{name}", sizes, 32768, words, GEMMA3, **traits)
 
@@ -278,6 +260,9 @@ GEMMA3 = replace(
 OLMO2 = replace(OLMO, rotary_base=500_000.0)
 LLAMA32 = replace(LLAMA, shared_table=True, rotary_base=LLAMA3_ROTARY_BASE)
 PHI3_WINDOW = 2047
+MIXTRAL = replace(LLAMA, rotary_base=1e6)
+MIXTRAL_LOSS, QWEN3_LOSS = 0.02, 0.001
+"""Coefficients of the auxiliary loss in the `config.json` files."""
 SHAPES: dict[str, ModelShape] = {
     shape.name: shape
     for shape in (
@@ -324,6 +309,18 @@ SHAPES: dict[str, ModelShape] = {
         _dense("qwen3-8b", "36 4096 32 8 12288", 4096, 151936, NAMED_QWEN3),
         _dense("qwen3-14b", "40 5120 40 8 17408", 4096, 151936, NAMED_QWEN3),
         _dense("qwen3-32b", "64 5120 64 8 25600", 4096, 151936, NAMED_QWEN3),
+        _of_experts(
+            "qwen3-30b-a3b", "48 2048 32 4 768", 4096, 151936, NAMED_QWEN3, Experts(128, 8, 768, balance=QWEN3_LOSS)
+        ),
+        _of_experts(
+            "qwen3-235b-a22b", "94 4096 64 4 1536", 4096, 151936, NAMED_QWEN3, Experts(128, 8, 1536, balance=QWEN3_LOSS)
+        ),
+        _of_experts(
+            "mixtral-8x7b", "32 4096 32 8 14336", 8192, 32000, MIXTRAL, Experts(8, 2, 14336, balance=MIXTRAL_LOSS)
+        ),
+        _of_experts(
+            "mixtral-8x22b", "56 6144 48 8 16384", 8192, 32000, MIXTRAL, Experts(8, 2, 16384, balance=MIXTRAL_LOSS)
+        ),
         _dense("gemma-2-2b", "26 2304 8 4 9216", 8192, 256000, GEMMA2),
         _dense("gemma-2-9b", "42 3584 16 8 14336", 8192, 256000, GEMMA2),
         _dense("gemma-2-27b", "46 4608 32 16 36864", 8192, 256000, GEMMA2, head_columns=128, score_columns=144.0),

@@ -65,6 +65,7 @@ from quadrille.algorithms.schedule.program import (
 )
 from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.schedule.v_order import v_order
+from quadrille.algorithms.training.experts import ROUTERS
 from quadrille.algorithms.training.layers import Layer
 from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.scheme import ONE
@@ -594,7 +595,7 @@ class Stages:
         more = loops[LAYER]
         assert isinstance(more, int)
         inner = tuple(loop_count for loop_count in tensor.copies if loop_count[0] != LAYER)
-        if tensor.rows.dimension == rows:
+        if tensor.rows.dimension in (rows, ROUTERS):
             of_longest = (LAYER, self.most_length(more - self.layers))
             return replace(tensor, copies=(*inner, *self.in_flight_copies, of_longest))
         chunks, of_layers = ((CHUNK, self.chunks),) if self.chunks > 1 else (), (LAYER, self.length(more - self.layers))

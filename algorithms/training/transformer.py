@@ -22,6 +22,7 @@ from typing import Literal
 
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.expressions import Affine, Min, Modulo, Scaled, Sum
+from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS, Function
 from quadrille.algorithms.schedule.ops import Kernel, Op, Pointwise
 from quadrille.algorithms.schedule.parts import Part
@@ -33,6 +34,7 @@ from quadrille.algorithms.training.attention_output import GATE, GATED, attentio
 from quadrille.algorithms.training.context import ContextForm
 from quadrille.algorithms.training.context_attention import ContextAttention
 from quadrille.algorithms.training.dropout import MASK, NO_DROPOUT, Dropout
+from quadrille.algorithms.training.experts import Experts
 from quadrille.algorithms.training.latent_attention import LatentAttention
 from quadrille.algorithms.training.layers import Layer
 from quadrille.algorithms.training.normalisation import Norm, normalisation
@@ -53,6 +55,15 @@ GATED_MLP: dict[Gate, tuple[Function, Function]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class RoutedExperts:
+    """The experts of a model on a grid, and the expected rows of each expert, in any unit; empty for even loads."""
+
+    experts: Experts
+    grid: Grid
+    loads: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LayerShape:
     """The sizes and options of a model that determine one of its layers.
 
@@ -67,6 +78,8 @@ class LayerShape:
     dropout : dropout of the layer
     context : ranks along context, which cut every sequence
     context_parallel : form of context parallelism
+    experts : experts, the grid that shares them out, and their expected loads; None for a dense MLP
+    batch : sequences of the whole batch
     """
 
     layers: int
@@ -80,6 +93,8 @@ class LayerShape:
     dropout: Dropout = NO_DROPOUT
     context: int = 1
     context_parallel: ContextForm = "ring"
+    experts: "RoutedExperts | None" = None
+    batch: int = 1
 
     @property
     def head(self) -> int:
@@ -148,20 +163,20 @@ def transformer_layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
 
 def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
     """The layer that stores what its backward pass reads."""
-    hidden, inner, heads = Part("hidden"), Part("inner"), shape.of_queries(shape.value)
+    hidden, heads = Part("hidden"), shape.of_queries(shape.value)
     attention, mlp = (_branch(shape, rows, scheme, number) for number in (1, 2))
     qkv = _qkv(shape, rows, scheme, attention.reads)
     read = GATED if shape.architecture.gated_attention else "A"
     project = scheme.linear(
         _linear(shape, rows, "project", (heads, hidden), (read, "D"), (f"d{read}", attention.gradient), "transposed")
     )
-    up = scheme.linear(_linear(shape, rows, "up", (hidden, shape.up), (mlp.reads, "U"), ("dN2", "dU")))
-    down = scheme.linear(_linear(shape, rows, "down", (inner, hidden), ("G", "E"), ("dG", mlp.gradient), "transposed"))
+    products = _mlp(shape, rows, scheme, mlp)
     architecture, both_heads = shape.architecture, (shape.heads, shape.heads // shape.group)
     qk_norm = query_key_norm(architecture.qk_norm, both_heads, shape.head, rows, shape.copies, scheme)
     sinks, gate = _sinks(shape, scheme), _gate(shape, rows, scheme, attention.reads)
-    scores, (activation, activation_gradient) = _attention(shape, rows, scheme), shape.mlp_functions
-    sublayers = (attention.before, qkv, qk_norm, sinks, gate, project, attention.after, mlp.before, up, down, mlp.after)
+    scores = _attention(shape, rows, scheme)
+    before = (attention.before, qkv, qk_norm, sinks, gate, project, attention.after)
+    sublayers = (*before, mlp.before, *products.parts, mlp.after)
     add_mlp_gradient = (
         Kernel(name="add mlp gradient", function="add_to", updates=("dX",), sources=(mlp.input_gradient,)),
     )
@@ -183,9 +198,7 @@ def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
             *attention.drop,
             Pointwise(name="add attention", function="add", into="X2", sources=("X", attention.output)),
             *mlp.before.forward,
-            *up.forward,
-            Kernel(name=activation, function=activation, into=("G",), sources=("U",)),
-            *down.forward,
+            *products.forward,
             *mlp.after.forward,
             *mlp.drop,
             Pointwise(name="add mlp", function="add", into="X", sources=("X2", mlp.output), iteration_offset=1),
@@ -193,9 +206,7 @@ def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
         (
             *mlp.drop_gradient,
             *mlp.after.backward,
-            *down.backward,
-            Kernel(name=f"{activation} gradient", function=activation_gradient, into=("dU",), sources=("U", "dG")),
-            *up.backward,
+            *products.backward,
             *mlp.before.backward,
             *(add_mlp_gradient if architecture.branches == "serial" else ()),
             *attention.drop_gradient,
@@ -243,6 +254,54 @@ def _additions(shape: LayerShape) -> Program:
     addends: tuple[str, ...] = (f"dN1 of {GATE}",) if shape.architecture.gated_attention else ()
     addends += ("dN2",) if shape.architecture.branches == "shared" else ()
     return tuple(Kernel(name=f"add {name}", function="add_to", updates=("dN1",), sources=(name,)) for name in addends)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mlp:
+    """The products of the MLP: layers with their tensors and parameters, and the programs of all of them."""
+
+    parts: tuple[Layer, ...]
+    forward: Program
+    backward: Program
+
+
+def _mlp(shape: LayerShape, rows: Part, scheme: Scheme, mlp: "_Branch") -> _Mlp:
+    """The MLP from the input to the output of its branch: dense, or of experts."""
+    if shape.experts is not None:
+        return _expert_mlp(shape, shape.experts, rows, scheme, mlp)
+    hidden, inner = Part("hidden"), Part("inner")
+    activation, activation_gradient = shape.mlp_functions
+    up = scheme.linear(_linear(shape, rows, "up", (hidden, shape.up), (mlp.reads, "U"), ("dN2", "dU")))
+    down = scheme.linear(_linear(shape, rows, "down", (inner, hidden), ("G", "E"), ("dG", mlp.gradient), "transposed"))
+    activated = Kernel(name=activation, function=activation, into=("G",), sources=("U",))
+    gradient = Kernel(name=f"{activation} gradient", function=activation_gradient, into=("dU",), sources=("U", "dG"))
+    forward, backward = (*up.forward, activated, *down.forward), (*down.backward, gradient, *up.backward)
+    return _Mlp((up, down), forward, backward)
+
+
+def _expert_mlp(shape: LayerShape, routed: RoutedExperts, rows: Part, scheme: Scheme, mlp: "_Branch") -> _Mlp:
+    """The MLP of experts."""
+    from quadrille.algorithms.training.expert_layer import ExpertMlp
+
+    built = ExpertMlp(
+        routed.experts,
+        routed.grid,
+        rows,
+        shape.hidden,
+        shape.sequence,
+        shape.batch,
+        shape.gathered,
+        shape.copies,
+        shape.architecture.up_columns,
+        shape.mlp_functions,
+        mlp.reads,
+        mlp.gradient,
+        routed.loads,
+    )
+    parts = built.layers(scheme)
+    output = Layer((scheme.stream.tensor("E", rows, Part("hidden")),), (), (), ())
+    forward = tuple(op for part in parts for op in part.forward)
+    return _Mlp((*parts, output), forward, tuple(op for part in parts for op in part.backward))
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +397,7 @@ def _activations(shape: LayerShape, rows: Part, scheme: Scheme) -> list[Tensor]:
     """Activations between the sublayers, and the gradients of all activations."""
     stream, inner, copies = scheme.stream, scheme.inner, shape.copies
     hidden, wide, heads = Part("hidden"), Part("inner"), shape.of_queries(shape.value)
+    dense = shape.experts is None
     attention = _attention(shape, rows, scheme)
     of_queries = [
         replace(inner.tensor(name, rows, shape.of_queries(attention.columns), attention.copies), dtype=dtype)
@@ -351,13 +411,12 @@ def _activations(shape: LayerShape, rows: Part, scheme: Scheme) -> list[Tensor]:
         *(replace(stream.tensor(mask, rows, hidden, copies), dtype=MASK) for mask in masks),
         *([stream.tensor(DROPPED_GRADIENT, rows, hidden)] if masks else []),
         stream.tensor("X2", rows, hidden, copies if shape.architecture.branches == "serial" else ()),
-        inner.tensor("G", rows, wide, copies),
+        *([inner.tensor("G", rows, wide, copies)] if dense else []),
         stream.tensor("dN1", rows, hidden),
         inner.tensor("dQKV", rows, shape.qkv),
         inner.tensor("dA", rows, heads),
         stream.tensor("dN2", rows, hidden),
-        inner.tensor("dU", rows, shape.up),
-        inner.tensor("dG", rows, wide),
+        *([inner.tensor("dU", rows, shape.up), inner.tensor("dG", rows, wide)] if dense else []),
         *([stream.tensor("dbranch", rows, hidden)] if shape.norms_inputs else []),
         *([stream.tensor(MLP_GRADIENT, rows, hidden)] if shape.architecture.branches == "parallel" else []),
         *(stream.tensor(gradient, rows, hidden) for gradient in (("dD", "dE") if shape.norms_outputs else ())),

@@ -68,6 +68,7 @@ class ParameterSharding:
     buckets : buckets of parameters whose optimizer state is in host memory; None for state on the device
     pruning : pruned matrices, and whether their states are compressed (`sparsity.py`)
     axes : axes over which states are sharded, outermost first: data, and context if it is longer than 1
+    alone : axes with one rank
     """
 
     zero: int
@@ -77,6 +78,7 @@ class ParameterSharding:
     buckets: Buckets | None = None
     pruning: Pruning = NO_PRUNING
     axes: tuple[Axis, ...] = ("data",)
+    alone: tuple[Axis, ...] = ()
 
     def __post_init__(self) -> None:
         if self.zero not in STAGES:
@@ -118,8 +120,12 @@ class ParameterSharding:
         return self.buckets is not None and self.buckets.offload.updates_on_host
 
     def of(self, parameter: Parameter) -> "ParameterSharding":
-        """The plan of one parameter: the optimizer state of a vector stays on the device."""
-        return replace(self, buckets=None) if self.buckets and is_vector(parameter.tensor) else self
+        """The plan of one parameter: the optimizer state of a vector stays on the device, and a parameter that no two
+        ranks share is not sharded.
+        """
+        plan = replace(self, zero=0) if self.zero and parameter.replicas in self.alone else self
+        plan = plan if parameter.replicas == "data" else replace(plan, axes=(parameter.replicas,))
+        return replace(plan, buckets=None) if self.buckets and is_vector(parameter.tensor) else plan
 
     def compresses(self, parameter: Parameter) -> bool:
         """Whether the optimizer stores only the kept elements of a parameter."""
@@ -219,7 +225,8 @@ def parameter_sharding(
     longer: tuple[Axis, ...] = (CONTEXT,) if grid.context > 1 else ()
     axes: tuple[Axis, ...] = (*longer, "data") if grid.data > 1 or not longer else longer
     stage = zero if grid.data * grid.context > 1 else 0
-    return ParameterSharding(stage, precision, microbatches, keeps, buckets, pruning, axes)
+    alone: tuple[Axis, ...] = ("replica",) if grid.length("replica") == 1 else ()
+    return ParameterSharding(stage, precision, microbatches, keeps, buckets, pruning, axes, alone)
 
 
 def refuse_sharded_weights(zero: int, grid: Grid) -> None:
@@ -455,8 +462,8 @@ def scatter_gradients(parameters: Sequence[Parameter], plan: ParameterSharding) 
     if plan.zero != 1:
         return ()
     return for_each_parameter(
-        parameters,
-        lambda parameter: plan.scatter(
+        [parameter for parameter in parameters if plan.of(parameter).zero == 1],
+        lambda parameter: plan.of(parameter).scatter(
             parameter.gradient,
             _accumulated_gradient(parameter, plan),
             parameter.gradient,

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.catalogue import Algorithm
-from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.experiments.workloads.grids import grids
 
 GRIDS_SHOWN = 6
@@ -69,6 +69,6 @@ def fitting_grids(algorithm: Algorithm, ranks: int) -> list[Grid]:
 
 def _unevenness(grid: Grid) -> tuple[float, str]:
     """A sort key of a grid, which is smaller for grids whose longer axes are more equal."""
-    lengths = [length for length in grid.lengths.values() if length > 1]
+    lengths = [length for axis in AXES if (length := grid.length(axis)) > 1]
     assert prod(lengths) == grid.size
     return sum(log2(length) ** 2 for length in lengths), str(grid)

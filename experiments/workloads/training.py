@@ -54,7 +54,8 @@ GPT_SIZES = ("layers", "hidden", "heads", "sequence", "vocabulary")
 def gpt_workload(gpt: Gpt) -> Workload:
     """The sizes of a GPT, and the traits in which it differs from GPT-2, as an entry of a record."""
     sizes = {name: getattr(gpt, name) for name in (*GPT_SIZES, "batch", "inner")}
-    return Workload(gpt=GptSizes(**sizes, **gpt.architecture.options))  # type: ignore[arg-type]
+    experts = gpt.experts.options if gpt.experts else {}
+    return Workload(gpt=GptSizes(**sizes, **gpt.architecture.options, **experts))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ class TrainingExperiment:
         match self.problem:
             case Gpt() as gpt:
                 sizes = {name: getattr(gpt, name) for name in GPT_SIZES}
-                named = sizes | gpt.architecture.options
+                named = sizes | gpt.architecture.options | (gpt.experts.options if gpt.experts else {})
                 return "gpt " + ",".join(f"{name}={value}" for name, value in named.items())
             case Mlp() as mlp:
                 return "mlp " + ",".join(map(str, mlp.widths))

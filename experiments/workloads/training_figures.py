@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from quadrille.algorithms.analysis.volumes import storages_of_stages
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.formats.record import device_bytes
-from quadrille.algorithms.schedule.grid import AXES, Axis
+from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.program import Repeat, ops
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.timelines.timeline import Timeline
@@ -161,7 +161,7 @@ def exposed_seconds_by_axis(experiment: "Experiment", every: Sequence[OpSeconds]
     """
     return {
         axis: sum(op.exposed_seconds for op in every if op.axis == axis)
-        for axis in AXES
+        for axis in experiment.grid.axes
         if experiment.grid.length(axis) > 1
     }
 

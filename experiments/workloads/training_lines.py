@@ -12,6 +12,7 @@ from quadrille.algorithms.units import LEAST_SCIENTIFIC, format_bytes, format_se
 
 if TYPE_CHECKING:
     from quadrille.algorithms.training.architecture import Architecture
+    from quadrille.algorithms.training.experts import Experts
 
 LOSSES_SHOWN = 12
 GIGA, TERA = 1e9, 1e12
@@ -61,9 +62,17 @@ def workload_text(workload: Workload) -> str:
     assert gpt is not None
     return (
         f"gpt of {gpt.layers} layers, hidden {gpt.hidden}, {gpt.heads} heads, "
-        + "".join(f"{words}, " for words in _architecture(gpt).words)
+        + "".join(f"{words}, " for words in (*_architecture(gpt).words, *_expert_words(gpt)))
         + f"vocabulary {gpt.vocabulary}, {gpt.batch} sequence{'s' if gpt.batch > 1 else ''} of {gpt.sequence}"
     )
+
+
+def _expert_words(gpt: GptSizes) -> Iterator[str]:
+    """The experts of a model, as texts for a report."""
+    if gpt.experts:
+        yield f"{gpt.experts} experts of {gpt.expert_ffn}, {gpt.top_k} a token"
+    if gpt.shared_ffn:
+        yield f"shared expert of {gpt.shared_ffn}"
 
 
 def workload_flags(record: Record) -> list[str]:
@@ -95,6 +104,12 @@ def _architecture(gpt: GptSizes) -> "Architecture":
     return Architecture(**{name: getattr(gpt, name) for name in TRAITS})
 
 
+def _experts(gpt: GptSizes) -> "Experts | None":
+    from quadrille.algorithms.training.experts import EXPERT_KEYS, changed_experts
+
+    return changed_experts(None, {key: getattr(gpt, key) for key in EXPERT_KEYS}) if gpt.experts else None
+
+
 def sized_flag(gpt: GptSizes) -> str:
     """The value of `--gpt` for a model of these sizes.
 
@@ -104,7 +119,9 @@ def sized_flag(gpt: GptSizes) -> str:
     from quadrille.algorithms.training.model_files import NEEDED, OPTIONAL
 
     sizes = {name: getattr(gpt, name) for name in (*NEEDED, *OPTIONAL)}
-    return ",".join(f"{name}={_flag_value(value)}" for name, value in (sizes | _architecture(gpt).options).items())
+    experts = _experts(gpt)
+    options = _architecture(gpt).options | (experts.options if experts else {})
+    return ",".join(f"{name}={_flag_value(value)}" for name, value in (sizes | options).items())
 
 
 def _flag_value(value: object) -> str:

@@ -1,12 +1,15 @@
 """The arrays that hold one rank's tensors. They are allocated once, by the storage plan, before the schedule runs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from quadrille.algorithms.analysis.storage import gathered_in_place, storage
 from quadrille.algorithms.analysis.traffic import traffic
 from quadrille.algorithms.collectives.collective_choices import Choices
-from quadrille.algorithms.schedule.ops import AllGather
+from quadrille.algorithms.schedule.ops import AllGather, Op, reads, writes
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, Block, DType, ElementType
@@ -59,6 +62,7 @@ class Buffers:
         self._library = library
         self._blocks: dict[str, Block] = {}
         self._views: dict[tuple[str, int], Array] = {}
+        self._routed_rows: dict[tuple[str, int], int] = {}
         plan = storage(schedule, coordinates, choices)
         self.allocated_bytes = self.allocated_host_bytes = 0
         self._copies = {
@@ -70,7 +74,9 @@ class Buffers:
         }
         for gather in schedule.cached(gathered_in_place).values():
             self._bind_gather_source(gather, coordinates, choices)
-        widest = schedule.dtype if plan.scratch_item_bytes == ITEM_BYTES[schedule.dtype] else WIDER[schedule.dtype]
+        self._widest = widest = (
+            schedule.dtype if plan.scratch_item_bytes == ITEM_BYTES[schedule.dtype] else WIDER[schedule.dtype]
+        )
         self.scratch = Scratch(
             self._allocate(plan.products, widest),
             self._allocate(0, widest),
@@ -150,12 +156,46 @@ class Buffers:
         rows, columns = _within(shard.rows, block.rows), _within(shard.columns, block.columns)
         return self.matrix(name, coordinates)[rows, columns]
 
+    def set_rows(self, name: str, coordinates: Coordinates, rows: int) -> None:
+        """Give this copy of a tensor of routed rows as many rows; its array grows if it is too small."""
+        tensor = self._schedule.tensors[name]
+        instance = tensor.copy_index(coordinates)
+        self._routed_rows[name, instance] = rows
+        array, needed = self._copies[name][instance], self.block(name, coordinates).elements
+        if array.size < needed:
+            self.allocated_bytes -= int(array.nbytes)
+            self._copies[name][instance] = self._allocate(needed, tensor.dtype or self._schedule.dtype)
+
+    def copy_rows(self, op: Op, coordinates: Coordinates) -> None:
+        """Give what an op writes as many routed rows as what it reads has."""
+        tensors = self._schedule.tensors
+        source = next((name for name in reads(op) if tensors[name].routed), None)
+        for name in writes(op):
+            if source is not None and tensors[name].routed and name != source:
+                first, last = self.block(source, coordinates).rows
+                self.set_rows(name, coordinates, last - first)
+
+    def room(self, scratch: dict[str, Array], lane: str, elements: int) -> Array:
+        """The scratch array of a lane with room for that many elements; it grows if it is too small."""
+        array = scratch[lane]
+        if array.size < elements:
+            self.allocated_bytes -= int(array.nbytes)
+            scratch[lane] = self._allocate(elements, self._widest)
+        return scratch[lane]
+
+    def counts(self, name: str, coordinates: Coordinates) -> NDArray[np.int64]:
+        """Rows of each expert, from each rank that sends some, on the host."""
+        return self._library.fetch(self.matrix(name, coordinates)).astype(np.int64)
+
     def block(self, name: str, coordinates: Coordinates) -> Block:
         """The rank's block at these coordinates. A block that no loop moves is computed once."""
         block = self._blocks.get(name)
         if block is None:
             tensor = self._schedule.tensors[name]
             block = tensor.block(coordinates)
+            if tensor.routed:
+                rows = self._routed_rows.get((name, tensor.copy_index(coordinates)))
+                return block if rows is None else replace(block, rows=(block.rows[0], block.rows[0] + rows))
             if tensor.buckets is None and tensor.rows.is_fixed and tensor.columns.is_fixed:
                 self._blocks[name] = block
         return block

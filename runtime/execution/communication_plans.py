@@ -7,7 +7,7 @@ collective the receives, the sends and the reductions. Its execution needs no fu
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
 
@@ -116,6 +116,8 @@ class CommunicationPlanner:
                 return self._broadcast(op, coordinates, group, op_traffic)
             case Reduce():
                 return self._reduce(op, coordinates, group, op_traffic)
+            case AllToAll() if op.counts:
+                return self._routed_rows(op, coordinates, group, op_traffic)
             case AllToAll():
                 return self._all_to_all(op, coordinates, group, op_traffic)
             case Barrier():
@@ -236,6 +238,35 @@ class CommunicationPlanner:
             (received[own], sent[op_traffic.edges[group.member] : op_traffic.edges[group.member + 1]])
         )
         return self._collective_plan(plan, op, group, op_traffic, sent, received)
+
+    def _routed_rows(
+        self, op: AllToAll, coordinates: Coordinates, group: Communicator, op_traffic: Traffic | None
+    ) -> CommunicationPlan:
+        """The plan of rows that travel to the ranks of their experts, or back, in the numbers that routers chose."""
+        from quadrille.runtime.execution.routed_rows import RoutedRows  # most schedules have no experts
+
+        assert op_traffic is not None, op
+        rows = RoutedRows(self._buffers.counts(op.counts, coordinates), group.member)
+        if not op.back:
+            self._buffers.set_rows(op.into, coordinates, rows.received)
+        source, into = self._buffers.flat(op.source, coordinates), self._buffers.flat(op.into, coordinates)
+        (first, last) = self._schedule.tensors[op.source].columns.bounds(coordinates)
+        width, name, scratch = last - first, lane(op), self._buffers.scratch
+        to_experts, from_members = rows.edges(width)
+        edges, receive_edges = (from_members, to_experts) if op.back else (to_experts, from_members)
+        plan, sent, received = CommunicationPlan(), source, into
+        if rows.sorts and op.back:
+            sent = viewed_as(self._buffers.room(scratch.packed, name, edges[-1]), source.dtype)[: edges[-1]]
+            plan.copies_before += [(sent[by_member], source[by_expert]) for by_member, by_expert in rows.pairs(width)]
+        elif rows.sorts:
+            size = receive_edges[-1]
+            received = viewed_as(self._buffers.room(scratch.unpacked, name, size), into.dtype)[:size]
+            plan.copies_after += [(into[by_expert], received[by_member]) for by_member, by_expert in rows.pairs(width)]
+        member = group.member
+        own, kept = (slice(ends[member], ends[member + 1]) for ends in (receive_edges, edges))
+        plan.copies_before.append((received[own], sent[kept]))
+        actual = replace(op_traffic, edges=edges, receive_edges=receive_edges)
+        return self._collective_plan(plan, op, group, actual, sent, received)
 
     def _barrier(self, op: Barrier, group: Communicator, op_traffic: Traffic | None) -> CommunicationPlan:
         if op_traffic is None:

@@ -25,6 +25,8 @@ class ComputePlanner:
     def plan(self, op: Compute, coordinates: Coordinates) -> Callable[[], None]:
         """The local work of an op at these coordinates, as a function without arguments."""
         match op:
+            case Gemm() if op.counts:
+                return partial(self._expert_products, op, coordinates)
             case Gemm():
                 return self._gemm(op, coordinates)
             case HostCopy():
@@ -97,6 +99,28 @@ class ComputePlanner:
         """The rows of the whole sequences from which axes cut the rows of a tensor's block."""
         rows = self._schedule.tensors[name].rows
         return replace(rows, finer=(), rotated_by=(), band=None).bounds(coordinates)
+
+    def _expert_products(self, op: Gemm, coordinates: Coordinates) -> None:
+        """Multiply the rows of each expert of the rank."""
+        a, b, c = (self._buffers.matrix(name, coordinates) for name in (op.a, op.b, op.c))
+        height = self._schedule.tensors[op.weights].rows.unit
+        first, stop = (row // height for row in self._buffers.block(op.weights, coordinates).rows)
+        counts = self._buffers.counts(op.counts, coordinates).sum(axis=0)
+        start = 0
+        for number, rows in enumerate(counts[first:stop].tolist()):
+            of_expert, weights = slice(start, start + rows), slice(number * height, (number + 1) * height)
+            match op.layout:
+                case "TN" if not rows:
+                    self._library.zero(c[weights])
+                case _ if not rows:
+                    continue
+                case "NN":
+                    self._library.matmul(a[of_expert], b[weights], c[of_expert])
+                case "NT":
+                    self._library.matmul(a[of_expert], b[weights].T, c[of_expert])
+                case "TN":
+                    self._library.matmul(a[of_expert].T, b[of_expert], c[weights])
+            start += rows
 
     def _gemm(self, op: Gemm, coordinates: Coordinates) -> Callable[[], None]:
         a, b = self._buffers.matrix(op.a, coordinates), self._buffers.matrix(op.b, coordinates)

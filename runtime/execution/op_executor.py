@@ -6,7 +6,7 @@ The plan of an op (`compute_plans.py`, `communication_plans.py`) is made at its 
 from collections.abc import Callable, Generator
 
 from quadrille.algorithms.collectives.collective_choices import Choices
-from quadrille.algorithms.schedule.ops import CommunicationOp, Compute, HostCopy
+from quadrille.algorithms.schedule.ops import AllToAll, CommunicationOp, Compute, Gemm, HostCopy, reads, writes
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.runtime.arrays.array_library import Array, ArrayLibrary
@@ -44,12 +44,17 @@ class OpExecutor:
         self._default_stream = library.lane()  # for host arrays, whose communicators have no stream
         self._compute_planner = ComputePlanner(schedule, library, buffers)
         self._communication_planner = CommunicationPlanner(schedule, choices, buffers)
+        self._schedule, self._buffers = schedule, buffers
+        self._routed: dict[int, bool] = {}
         self._work: dict[OpInstance, Callable[[], None]] = {}
         self._plans: dict[OpInstance, CommunicationPlan] = {}
         self.bytes_sent = 0
 
     def local_work(self, op: Compute, coordinates: Coordinates) -> Callable[[], None]:
         """The local work of a compute op at these coordinates, as a function without arguments."""
+        if self._is_routed(op):
+            self._buffers.copy_rows(op, coordinates)
+            return self._compute_planner.plan(op, coordinates)
         key = (id(op), tuple(coordinates.indices.values()))
         work = self._work.get(key)
         if work is None:
@@ -58,8 +63,18 @@ class OpExecutor:
                 self._work[key] = work
         return work
 
+    def _is_routed(self, op: Compute | CommunicationOp) -> bool:
+        """Whether the sizes of an op depend on the choices of routers, so that every execution plans it anew."""
+        if id(op) not in self._routed:
+            names = (*reads(op), *writes(op))
+            by_counts = isinstance(op, Gemm | AllToAll) and bool(op.counts)
+            self._routed[id(op)] = by_counts or any(self._schedule.tensors[name].routed for name in names)
+        return self._routed[id(op)]
+
     def communication_steps(self, op: CommunicationOp, coordinates: Coordinates, group: Communicator) -> OpSteps:
         """The steps of a communication op at these coordinates, including its local copies."""
+        if self._is_routed(op):
+            return self._run_plan(self._communication_planner.plan(op, coordinates, group), group)
         key = (id(op), tuple(coordinates.indices.values()))
         plan = self._plans.get(key)
         if plan is None:

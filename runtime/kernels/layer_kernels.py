@@ -26,6 +26,7 @@ from quadrille.runtime.kernels import (
     norm_kernels,
     pruning_kernels,
     query_key_kernels,
+    routing_kernels,
     vocabulary_kernels,
 )
 from quadrille.runtime.kernels.host_pieces import cut_arguments
@@ -311,4 +312,10 @@ KERNELS: dict[Function, Callable[[KernelArguments], None]] = {
     "expand_bucket": pruning_kernels.expand_bucket,
     "mask": pruning_kernels.mask,
     "square_sum_kept": pruning_kernels.square_sum_kept,
+    "route": routing_kernels.route,
+    "route_gradient": routing_kernels.route_gradient,
+    "permute": routing_kernels.permute,
+    "permute_gradient": routing_kernels.permute_gradient,
+    "combine": routing_kernels.combine,
+    "combine_gradient": routing_kernels.combine_gradient,
 }

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from quadrille.algorithms.training.architecture import PLAIN, Architecture
 from quadrille.algorithms.training.dropout import NO_DROPOUT, PLACES, Dropout, Place
 from quadrille.runtime.kernels.dropout_masks import kept_elements
+from quadrille.runtime.training.serial_experts import SerialExperts
 from quadrille.runtime.training.serial_training import Array, Matrices, gelu, gelu_slope
 
 EPSILON = 1e-5
@@ -291,9 +292,11 @@ class Transformer:
         heads: int,
         architecture: Architecture,
         masks: Masks,
+        experts: SerialExperts | None = None,
     ):
         self.p, self.gradients, self.masks = p, gradients, masks
         self.sequence, self.heads, self.architecture = sequence, heads, architecture
+        self.experts = experts
 
     def product(self, x: Array, name: str, suffix: str) -> Array:
         """The product X W, plus b if the product has a bias."""
@@ -352,7 +355,7 @@ class Transformer:
         functions = {"silu": swiglu_gradient, "gelu": geglu_gradient, "clamped": clamped_swiglu_gradient}
         return functions[self.architecture.gate](u, g)
 
-    def layer(self, x: Array, number: int) -> tuple[Array, tuple[Array, ...]]:
+    def layer(self, x: Array, number: int) -> tuple[Array, tuple[Any, ...]]:
         """The output of a layer and the values that its gradient needs."""
         suffix = f" layer {number}"
         n1 = self.input_norm(x, "norm1", suffix)
@@ -367,19 +370,31 @@ class Transformer:
             if self.branches == "shared"
             else self.input_norm(x2 if self.branches == "serial" else x, "norm2", suffix)
         )
+        e, of_mlp = self.experts.forward(self, n2, number) if self.experts else self.mlp(n2, suffix)
+        output = x2 + self.masks.hidden("mlp", number, self.output_norm(e, "mlp norm", suffix))
+        return output, (x, n1, qkv, normalised, a, d, x2, n2, of_mlp, e)
+
+    def mlp(self, n2: Array, suffix: str) -> tuple[Array, Any]:
+        """The output of the dense MLP, and the values that its gradient needs."""
         u = self.product(n2, "up", suffix)
         active = self.activated(u)
-        e = self.product(active, "down", suffix)
-        output = x2 + self.masks.hidden("mlp", number, self.output_norm(e, "mlp norm", suffix))
-        return output, (x, n1, qkv, normalised, a, d, x2, n2, u, active, e)
+        return self.product(active, "down", suffix), (u, active)
 
-    def backward_layer(self, saved: tuple[Array, ...], g: Array, number: int) -> Array:
+    def backward_mlp(self, n2: Array, saved: Any, g: Array, suffix: str) -> Array:
+        """The gradient of the input of the dense MLP."""
+        u, active = saved
+        towards_u = self.activated_gradient(u, self.backward_product(active, "down", suffix, g))
+        return self.backward_product(n2, "up", suffix, towards_u)
+
+    def backward_layer(self, saved: tuple[Any, ...], g: Array, number: int) -> Array:
         """The gradient of a layer's input, from the gradient of its output."""
         suffix = f" layer {number}"
-        x, n1, qkv, normalised, a, d, x2, n2, u, active, e = saved
+        x, n1, qkv, normalised, a, d, x2, n2, of_mlp, e = saved
         towards_e = self.backward_output_norm(e, "mlp norm", self.masks.hidden("mlp", number, g), suffix)
-        towards_u = self.activated_gradient(u, self.backward_product(active, "down", suffix, towards_e))
-        towards_n2 = self.backward_product(n2, "up", suffix, towards_u)
+        if self.experts:
+            towards_n2 = self.experts.backward(self, n2, of_mlp, towards_e, number)
+        else:
+            towards_n2 = self.backward_mlp(n2, of_mlp, towards_e, suffix)
         beside = self.branches != "serial"
         after = g
         if self.branches != "shared":
@@ -519,8 +534,11 @@ def gpt_loss(
     architecture: Architecture = PLAIN,
     dropout: Dropout = NO_DROPOUT,
     step: int = 0,
+    experts: SerialExperts | None = None,
 ) -> tuple[float, Matrices]:
     """The mean cross entropy of a GPT and its gradients.
+
+    With experts, the gradients are those of the sum of cross entropy and auxiliary loss.
 
     Parameters
     ----------
@@ -530,12 +548,13 @@ def gpt_loss(
     architecture : norm, positions, activation and biases
     dropout : shares of dropped elements
     step : index of the step, which the dropout masks depend on
+    experts : the experts of its layers; they also keep the auxiliary loss
     """
     batch, sequence = tokens.shape
     masks = Masks(dropout, step)
     p = parameters
     gradients: Matrices = {name: np.zeros_like(value) for name, value in p.items()}
-    model = Transformer(p, gradients, sequence, heads, architecture, masks)
+    model = Transformer(p, gradients, sequence, heads, architecture, masks, experts)
     scale = np.sqrt(p["table"].shape[1]) if architecture.scaled_embedding else 1.0
     x = p["table"][tokens.ravel()]
     if architecture.positions == "learned":

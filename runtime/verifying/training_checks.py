@@ -41,6 +41,7 @@ from quadrille.runtime.operands.input_sources import WholeMatrices
 from quadrille.runtime.operands.rectangles import Rectangle
 from quadrille.runtime.training.pruned_blocks import Mask
 from quadrille.runtime.training.pruned_source import TrainingInputs, pruned_block
+from quadrille.runtime.training.serial_experts import SerialExperts
 from quadrille.runtime.training.serial_training import LossOf, Matrices, mlp_loss, train
 from quadrille.runtime.training.serial_transformer import gpt_loss
 from quadrille.runtime.training.tensor_copies import pruned_copy, shape_of
@@ -164,12 +165,14 @@ def _loss_of(problem: Gpt | Mlp, data: TrainingSource) -> tuple[LossOf, int]:
     """The loss function of a problem, and the number of terms of its longest sum."""
     match problem:
         case Gpt() as gpt:
-            terms = max(gpt.tokens, gpt.sizes["inner"], gpt.vocabulary)
+            terms = max(gpt.tokens, gpt.sizes["inner"], gpt.vocabulary)  # an expert has at most all tokens
 
             def loss(parameters: Mapping[str, Array], step: int) -> tuple[float, Matrices]:
                 tokens, targets = data.tokens(step, gpt.batch)
                 dropout = gpt.dropout_of(gpt.batch)
-                return gpt_loss(parameters, tokens, targets, gpt.layers, gpt.heads, gpt.architecture, dropout, step)
+                experts = None if gpt.experts is None else SerialExperts(gpt.experts, gpt.batch)
+                model = gpt.layers, gpt.heads, gpt.architecture, dropout, step, experts
+                return gpt_loss(parameters, tokens, targets, *model)
 
             return loss, terms
         case Mlp() as mlp:

@@ -19,7 +19,7 @@ from quadrille.algorithms.analysis.storage import LocalCopies, local_copies
 from quadrille.algorithms.analysis.traffic import Traffic, traffic
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.collectives.group_stages import GroupMove, GroupStage, group_stages
-from quadrille.algorithms.schedule.grid import AXES, Axis
+from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import Collective, CommunicationOp, Compute, Op, Send, Shift
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
@@ -93,7 +93,9 @@ class ScheduleWork:
         self._shift_works: dict[Key, list[GroupWork]] = {}
         self._shift_room = CACHED_NUMBERS
         ranks = np.arange(self._grid.size)
-        self.coordinates = {axis: ranks // self._grid.stride(axis) % self._grid.length(axis) for axis in AXES}
+        self.coordinates = {
+            axis: ranks // self._grid.stride(axis) % self._grid.length(axis) for axis in self._grid.axes
+        }
 
     def key(self, op: Op, coordinates: Coordinates) -> Key:
         """A key that is equal for loop indices at which an op does the same."""

@@ -13,6 +13,7 @@ measured kernels that the machine names (`kernel_tables.py`).  Without a table, 
 peak and bytes / memory bandwidth, or the time of `rooflines.py`, and is marked as extrapolated.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -176,6 +177,32 @@ class ComputeModel:
         """Seconds of a product; an empty product takes the overhead of an op."""
         return self._at_speed(self._gemm(m, k, n, layout))
 
+    def expert_products(self, rows: tuple[int, ...], product: tuple[int, int, int], layout: GemmLayout) -> Estimate:
+        """Seconds of one product for each expert of a rank, which start as one op.
+
+        Parameters
+        ----------
+        rows : rows of each expert
+        product : rows, inner dimension and columns; the rows of all experts are the inner dimension in layout TN
+        """
+        m, k, n = product
+        overhead, estimates = self._device.overhead_seconds, list[Estimate]()
+        for each, count in Counter(number for number in rows if number).items():
+            sizes = (m, each, n) if layout == "TN" else (each, k, n)
+            if self._achieves_by_data_sheet(layout):
+                estimates.append(Estimate(self._from_data_sheet(*sizes, count=count) - overhead, True))
+                continue
+            alone = self.gemm(*sizes, layout)
+            estimates.append(Estimate(count * (alone.seconds * self._speed - overhead), alone.extrapolated))
+        seconds = overhead + sum(estimate.seconds for estimate in estimates)
+        return self._at_speed(Estimate(seconds, any(estimate.extrapolated for estimate in estimates)))
+
+    def _achieves_by_data_sheet(self, layout: GemmLayout) -> bool:
+        """Whether products are computed from the shares of the data sheet that the device reaches."""
+        if layout not in self._fits:
+            self._fits[layout] = self._fit(layout)
+        return self._fits[layout] is None and self._table is None
+
     def _at_speed(self, estimate: Estimate) -> Estimate:
         return estimate if self._speed == 1.0 else Estimate(estimate.seconds / self._speed, estimate.extrapolated)
 
@@ -229,13 +256,14 @@ class ComputeModel:
         factor = BACKWARD_SECONDS if products.backward else 1.0
         return Estimate(factor * seconds + self._device.overhead_seconds, beyond)
 
-    def _from_data_sheet(self, m: int, k: int, n: int) -> float:
+    def _from_data_sheet(self, m: int, k: int, n: int, count: int = 1) -> float:
+        """Seconds of `count` simultaneous products."""
         achieved, rate = self._device.achieved, self._device.memory_bytes_per_second
-        size = (m * k + k * n + m * n) * ITEM_BYTES[self._dtype]
+        size = count * (m * k + k * n + m * n) * ITEM_BYTES[self._dtype]
         if achieved is None:
-            arithmetic, traffic = 2.0 * m * k * n / self._peak, size / rate
+            arithmetic, traffic = 2.0 * count * m * k * n / self._peak, size / rate
         else:
-            arithmetic = best_product_seconds(1, m, k, n, self._peak, achieved)
+            arithmetic = best_product_seconds(count, m, k, n, self._peak, achieved)
             traffic = size / (rate * achieved.memory_share)
         return max(arithmetic, traffic) + self._device.overhead_seconds
 

@@ -109,7 +109,7 @@ def _sizes_of(
             c, a = tensors[op.c], tensors[op.a]
             inner = a.rows if op.layout == "TN" else a.columns
             yield _part(c.rows, schedule, even) * _part(inner, schedule, even) * _part(c.columns, schedule, even)
-        case AllToAll():
+        case AllToAll() if not op.counts:
             yield (
                 _elements(tensors[op.source], schedule, even).ratio * _elements(tensors[op.into], schedule, even).ratio
             )

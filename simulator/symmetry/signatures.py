@@ -146,7 +146,7 @@ class RankLabels:
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
         ranks = np.arange(grid.size)
-        self.coordinates = {axis: ranks // grid.stride(axis) % grid.length(axis) for axis in AXES}
+        self.coordinates = {axis: ranks // grid.stride(axis) % grid.length(axis) for axis in grid.axes}
         self.of_rank = np.zeros(grid.size, dtype=np.int64)
         self._sorted: dict[Hashable, RanksByKind] = {}
         self._distinguished: set[Hashable] = set()
@@ -189,7 +189,7 @@ class RankLabels:
         by = self._sorted_by(
             ranks, {axis: (len(representatives), kinds) for axis, (representatives, kinds) in several.items()}
         )
-        values = []
+        values: list[Any] = []
         for rest in by.used:
             along = {
                 **coordinates.along,
@@ -198,6 +198,8 @@ class RankLabels:
             for axis, (representatives, _) in reversed(several.items()):
                 rest, kind = divmod(rest, len(representatives))  # noqa: PLW2901 - the digits of a number, the last one first
                 along[axis] = representatives[kind]
+            if self._grid.expert > 1:  # coordinates along data and its factors belong together
+                along = self._grid.coordinates(int(ranks[by.which.tolist().index(len(values))]))
             values.append(analyse(replace(coordinates, along=along)))
         return values, by
 

@@ -1,0 +1,321 @@
+"""Expert layer: the ops of a layer that sends each token to a few of many MLPs, forward and backward.
+
+    scores   = N W                        one column for each expert
+    chosen   = the k largest shares       shares: softmax or sigmoid of the scores, divided by their sum if normalised
+    E        = Σ share · MLP of expert(N) + shared MLP(N)
+
+Each token has a row for each chosen expert.  A rank sorts its rows by expert, sends them to the ranks of their experts
+(all-to-all), multiplies the rows of each of its experts, and sends them back.  Only a run tells how many rows an expert
+has.  Ranks of one group along `expert` share out the experts; ranks along `replica` hold the same ones (`grid.py`).
+
+The auxiliary loss keeps loads even.  It is that of each sequence, so it is the same on every grid and in microbatches:
+
+    coefficient · mean over sequences of  experts / (k s) · Σ rows of expert · mean share of expert
+
+Source: Shazeer et al., "Outrageously Large Neural Networks: The Sparsely-Gated Mixture-of-Experts Layer", ICLR 2017;
+Fedus, Zoph, Shazeer, "Switch Transformers", JMLR 23, 2022, section 2.2 (auxiliary loss); Jiang et al., "Mixtral of
+Experts", arXiv 2401.04088 (normalised shares); DeepSeek-AI, "DeepSeek-V3 Technical Report", arXiv 2412.19437, section
+2.1.2 (sigmoid, shared experts, the loss of each sequence).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from quadrille.algorithms.matmuls.matmul import Gathered
+from quadrille.algorithms.schedule.grid import EXPERT, Axis, Grid
+from quadrille.algorithms.schedule.kernel_signatures import Function
+from quadrille.algorithms.schedule.ops import AllGather, AllToAll, Gemm, Kernel
+from quadrille.algorithms.schedule.parts import Part
+from quadrille.algorithms.schedule.program import Program
+from quadrille.algorithms.schedule.tensors import Copies, ElementType, Tensor
+from quadrille.algorithms.training.experts import EXPERTS, ROUTERS, STAGES, Experts
+from quadrille.algorithms.training.layers import AUXILIARY_LOSS, Layer, Parameter
+from quadrille.algorithms.training.scheme import Linear, Scheme
+
+PART = f"{AUXILIARY_LOSS} of a layer"
+INTEGERS: ElementType = "int32"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertMlp:
+    """The MLP of experts of a layer, before its ops are written.
+
+    Parameters
+    ----------
+    experts : the mixture of experts
+    grid : grid of ranks
+    rows : tokens, uncut
+    hidden : hidden size
+    sequence, batch : tokens of a sequence, and sequences of the whole batch
+    gathered : whether gathered weights are kept for the backward pass or gathered again
+    copies : copies for each layer
+    up_columns : columns of the first product for each inner column
+    functions : kernels between the two products, forward and backward
+    source : activation that the router and the experts read
+    into_gradient : gradient of the output, which is `E`
+    loads : expected rows of each expert, in any unit; empty for even loads
+    """
+
+    experts: Experts
+    grid: Grid
+    rows: Part
+    hidden: int
+    sequence: int
+    batch: int
+    gathered: Gathered
+    copies: Copies
+    up_columns: int
+    functions: tuple[Function, Function]
+    source: str
+    into_gradient: str
+    loads: tuple[int, ...] = ()
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether several ranks share out the experts."""
+        return self.grid.expert > 1
+
+    @property
+    def counts(self) -> str:
+        """The tensor of the rows of each expert, from all ranks that send to a rank."""
+        return "all counts" if self.is_spread else "counts"
+
+    def layers(self, scheme: Scheme) -> tuple[Layer, ...]:
+        """The layers of the MLP whose output is `E`, with the gradient `dN2` of its input."""
+        experts = self._routed(scheme)
+        router = scheme.linear(
+            self._linear("router", EXPERTS, (self.source, "scores"), ("dN2 of the router", "dscores"))
+        )
+        router = replace(router, tensors=tuple(self._stored(tensor, ("scores",)) for tensor in router.tensors))
+        gradient = Kernel(
+            name="add router gradient", function="add_to", updates=("dN2",), sources=("dN2 of the router",)
+        )
+        tensors = (scheme.stream.tensor("dN2 of the router", self.rows, Part("hidden")),)
+        inner = (
+            Layer(router.tensors, router.parameters, router.forward, ()),
+            experts,
+            Layer(tensors, (), (), (*router.backward, gradient)),
+        )
+        return (*inner, *self._shared(scheme)) if self.experts.shared else inner
+
+    def _linear(
+        self, name: str, outputs: str | Part, activations: tuple[str, str], gradients: tuple[str, str]
+    ) -> Linear:
+        columns = Part(outputs) if isinstance(outputs, str) else outputs
+        return Linear(
+            name, self.rows, Part("hidden"), columns, *activations, *gradients, "normal", self.gathered, self.copies,
+            biased=False,
+        )  # fmt: skip
+
+    def _stored(self, tensor: Tensor, names: tuple[str, ...]) -> Tensor:
+        """The tensor, with a copy for each layer if the backward pass reads it."""
+        return replace(tensor, copies=self.copies) if tensor.name in names else tensor
+
+    def _routed(self, scheme: Scheme) -> Layer:
+        """Routing, the products of the experts, and the gradients of both."""
+        return Layer(
+            (*self._routing_tensors(scheme), *self._row_tensors(scheme)),
+            self._parameters(),
+            self._forward(),
+            self._backward(),
+        )
+
+    def _routing_tensors(self, scheme: Scheme) -> tuple[Tensor, ...]:
+        """The choices of the router, and the gradients of its scores."""
+        stream, chosen = scheme.stream, Part("chosen")
+        routers, experts = Part(ROUTERS, ("data",)), Part(EXPERTS)
+        stage = Part(STAGES, ("pipeline",))
+        counts = Tensor("counts", routers, experts, copies=self.copies, dtype=INTEGERS)
+        of_group = replace(counts, name="all counts", rows=Part(ROUTERS, ("replica",)))
+        return (
+            *(
+                replace(stream.tensor(name, self.rows, chosen, self.copies), dtype=INTEGERS, columns=chosen)
+                for name in ("chosen", "places")
+            ),
+            *(replace(stream.tensor("shares", self.rows, chosen, self.copies), columns=chosen),),
+            counts,
+            *((of_group,) if self.is_spread else ()),
+            replace(stream.tensor("dshares", self.rows, chosen), columns=chosen),
+            scheme.inner.tensor("dscores", self.rows, experts),
+            Tensor(PART, stage, Part("one")),
+        )
+
+    def _row_tensors(self, scheme: Scheme) -> tuple[Tensor, ...]:
+        """Rows of tokens for each chosen expert: at the rank of the token, and at the rank of the expert."""
+        hidden, inner, up = Part("hidden"), Part("expert inner"), Part("expert inner", unit=self.up_columns)
+        of_tokens = scheme.stream.cut_rows(replace(self.rows, unit=self.rows.unit * self.experts.chosen))
+        of_experts = replace(of_tokens, loads=self.loads) if self.is_spread else of_tokens
+        stays: tuple[tuple[str, Part, Copies], ...] = (
+            (("sent rows", hidden, ()), ("dsent rows", hidden, ())) if self.is_spread else ()
+        )
+        home = (*stays, ("returned rows", hidden, self.copies), ("dreturned rows", hidden, ()))
+        away = (
+            ("expert I", hidden, self.copies),
+            ("expert U", up, self.copies),
+            ("expert G", inner, self.copies),
+            ("dexpert G", inner, ()),
+            ("dexpert U", up, ()),
+            ("dexpert I", hidden, ()),
+            *((("expert O", hidden, ()), ("dexpert O", hidden, ())) if self.is_spread else ()),
+        )
+        return (
+            *(Tensor(name, of_tokens, columns, copies=copies) for name, columns, copies in home),
+            *(
+                Tensor(name, of_experts, columns, copies=copies, routed=self.is_spread)
+                for name, columns, copies in away
+            ),
+        )
+
+    def _parameters(self) -> tuple[Parameter, ...]:
+        """The weights of all experts of a rank, one below the other."""
+        axes: tuple[Axis, ...] = (EXPERT,) if self.is_spread else ()
+        replicas = self.grid.replicas
+        up, down = (Part(EXPERTS, axes, unit=height) for height in (self.hidden, self.experts.inner))
+        columns = Part("expert inner", unit=self.up_columns), Part("hidden")
+        tensors = (
+            Tensor(f"experts {name} W", rows, width, copies=self.copies)
+            for name, rows, width in zip(("up", "down"), (up, down), columns, strict=True)
+        )
+        return tuple(Parameter(tensor, (replicas,), replicas=replicas) for tensor in tensors)
+
+    @property
+    def _scalars(self) -> tuple[tuple[str, float], ...]:
+        return (("top_k", float(self.experts.chosen)),)
+
+    @property
+    def _routing_scalars(self) -> tuple[tuple[str, float], ...]:
+        experts = self.experts
+        return (
+            *self._scalars,
+            ("sigmoid", float(experts.router == "sigmoid")),
+            ("normalised", float(experts.normalised)),
+            ("scale", experts.scale),
+        )
+
+    def _kernel(self, name: str, function: Function, into: tuple[str, ...], sources: tuple[str, ...]) -> Kernel:
+        return Kernel(name=name, function=function, into=into, sources=sources, scalars=self._scalars)
+
+    def _product(self, name: str, a: str, b: str, c: str, layout: Literal["NN", "NT", "TN"]) -> Gemm:
+        return Gemm(name=f"experts {name}", a=a, b=b, c=c, layout=layout, counts=self.counts)
+
+    def _exchange(self, name: str, source: str, into: str, *, back: bool) -> Program:
+        """Rows sent to the ranks of their experts, or back; nothing where a rank has all experts."""
+        if not self.is_spread:
+            return ()
+        return (AllToAll(name=name, axis=EXPERT, source=source, into=into, counts=self.counts, back=back),)
+
+    def _forward(self) -> Program:
+        routing = ("chosen", "shares", "places", "counts")
+        sent, received, multiplied, returned = (
+            ("sent rows", "expert I", "expert O", "returned rows")
+            if self.is_spread
+            else ("expert I", "expert I", "returned rows", "returned rows")
+        )
+        gather = AllGather(name="gather counts", axis=EXPERT, source="counts", into="all counts")
+        return (
+            Kernel(name="route", function="route", into=routing, sources=("scores",), scalars=self._routing_scalars),
+            *((gather,) if self.is_spread else ()),
+            self._kernel("permute", "permute", (sent,), (self.source, "places")),
+            *self._exchange("send to experts", sent, received, back=False),
+            self._product("up multiply", received, "experts up W", "expert U", "NN"),
+            Kernel(
+                name=f"experts {self.functions[0]}",
+                function=self.functions[0],
+                into=("expert G",),
+                sources=("expert U",),
+            ),
+            self._product("down multiply", "expert G", "experts down W", multiplied, "NN"),
+            *self._exchange("return from experts", multiplied, returned, back=True),
+            self._kernel("combine", "combine", ("E",), (returned, "shares", "places")),
+        )
+
+    def _backward(self) -> Program:
+        name, gradient = self.functions
+        far, near = ("dexpert O", "dsent rows") if self.is_spread else ("dreturned rows", "dexpert I")
+        return (
+            self._kernel(
+                "combine gradient",
+                "combine_gradient",
+                ("dreturned rows", "dshares"),
+                (self.into_gradient, "returned rows", "shares", "places"),
+            ),
+            *self._exchange("send gradient to experts", "dreturned rows", far, back=False),
+            self._product("down multiply dI", far, "experts down W", "dexpert G", "NT"),
+            self._product("down multiply dW", "expert G", far, "dexperts down W", "TN"),
+            Kernel(
+                name=f"experts {name} gradient",
+                function=gradient,
+                into=("dexpert U",),
+                sources=("expert U", "dexpert G"),
+            ),
+            self._product("up multiply dI", "dexpert U", "experts up W", "dexpert I", "NT"),
+            self._product("up multiply dW", "expert I", "dexpert U", "dexperts up W", "TN"),
+            *self._exchange("return gradient from experts", "dexpert I", near, back=True),
+            self._kernel("permute gradient", "permute_gradient", ("dN2",), (near, "places")),
+            *self._route_gradient(),
+        )
+
+    def _route_gradient(self) -> Program:
+        """The gradient of the scores, with that of the auxiliary loss, which is added up."""
+        scalars = (
+            *self._routing_scalars,
+            ("sequence", float(self.sequence)),
+            ("balance", self.experts.balance / self.batch),
+        )
+        kernel = Kernel(
+            name="route gradient",
+            function="route_gradient",
+            into=("dscores", PART),
+            sources=("scores", "chosen", "dshares"),
+            scalars=scalars,
+        )
+        add = Kernel(name=f"add {AUXILIARY_LOSS}", function="add_to", updates=(AUXILIARY_LOSS,), sources=(PART,))
+        return (kernel, add) if self.experts.balance else (kernel,)
+
+    def _shared(self, scheme: Scheme) -> tuple[Layer, ...]:
+        """The MLP of every token, added to the output of the experts."""
+        inner, wide = Part("shared inner"), Part("shared inner", unit=self.up_columns)
+        up = scheme.linear(self._linear("shared up", wide, (self.source, "shared U"), ("dN2 of shared", "dshared U")))
+        down = scheme.linear(
+            Linear(
+                "shared down",
+                self.rows,
+                inner,
+                Part("hidden"),
+                "shared G",
+                "shared E",
+                "dshared G",
+                self.into_gradient,
+                "transposed",
+                self.gathered,
+                self.copies,
+                biased=False,
+            )
+        )
+        activation, gradient = self.functions
+        layout = scheme.inner
+        tensors = (
+            *(self._stored(tensor, ("shared U",)) for tensor in (*up.tensors, *down.tensors)),
+            layout.tensor("shared G", self.rows, inner, self.copies),
+            layout.tensor("dshared G", self.rows, inner),
+            layout.tensor("dshared U", self.rows, wide),
+            scheme.stream.tensor("dN2 of shared", self.rows, Part("hidden")),
+        )
+        forward = (
+            *up.forward,
+            Kernel(name=f"shared {activation}", function=activation, into=("shared G",), sources=("shared U",)),
+            *down.forward,
+            Kernel(name="add shared", function="add_to", updates=("E",), sources=("shared E",)),
+        )
+        backward = (
+            *down.backward,
+            Kernel(
+                name=f"shared {activation} gradient",
+                function=gradient,
+                into=("dshared U",),
+                sources=("shared U", "dshared G"),
+            ),
+            *up.backward,
+            Kernel(name="add shared gradient", function="add_to", updates=("dN2",), sources=("dN2 of shared",)),
+        )
+        return (Layer(tensors, (*up.parameters, *down.parameters), forward, backward),)

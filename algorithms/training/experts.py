@@ -1,0 +1,151 @@
+"""Mixtures of experts: the experts of a model, as values; `expert_layer.py` has the ops of a layer.
+
+Source: Jiang et al., "Mixtral of Experts", arXiv 2401.04088 (normalised shares); DeepSeek-AI, "DeepSeek-V3 Technical
+Report", arXiv 2412.19437, section 2.1.2 (sigmoid, shared experts); Dai et al., "DeepSeekMoE", arXiv 2401.06066
+(fine-grained experts).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Literal, get_args
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Grid
+
+Router = Literal["softmax", "sigmoid"]
+EXPERTS, ROUTERS, STAGES = "experts", "routers", "stages"
+"""Dimensions of the experts, of the ranks that route tokens to them, and of the pipeline stages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """The mixture of experts of a model: a router sends each token to a few of many MLPs.
+
+    Parameters
+    ----------
+    count : number of experts of a layer
+    chosen : experts that process a token
+    inner : width of an expert
+    shared : width of the MLP that processes every token beside them; 0 for none
+    shared_gate : whether a product with one column weighs the shared MLP
+    dense_layers : numbers of the layers with a dense MLP instead
+    router : function of the scores
+    normalised : whether the shares of a token's experts add up to 1
+    scale : factor on the shares
+    balance : coefficient of the auxiliary loss; 0 for none
+    biases : whether the router and the products of the experts have biases
+
+    Raises
+    ------
+    InputError : more chosen experts than experts, or a number or word that is not accepted
+    """
+
+    count: int
+    chosen: int
+    inner: int
+    shared: int = 0
+    shared_gate: bool = False
+    dense_layers: frozenset[int] = frozenset()
+    router: Router = "softmax"
+    normalised: bool = True
+    scale: float = 1.0
+    balance: float = 0.0
+    biases: bool = False
+
+    def __post_init__(self) -> None:
+        for name, number in (("experts", self.count), ("expert_ffn", self.inner)):
+            if number < 1:
+                raise InputError(f"{name} {number}: a whole number from 1 is accepted")
+        if not 1 <= self.chosen <= self.count:
+            raise InputError(f"top_k {self.chosen}: a whole number from 1 to experts = {self.count} is accepted")
+        if self.shared < 0:
+            raise InputError(f"shared_ffn {self.shared}: a whole number from 0 is accepted")
+        if self.router not in get_args(Router):
+            raise InputError(f"router {self.router!r}: accepted are {', '.join(get_args(Router))}")
+        if not (isfinite(self.scale) and self.scale > 0):
+            raise InputError(f"routed_scale {self.scale}: a number above 0 is accepted")
+        if not (isfinite(self.balance) and self.balance >= 0):
+            raise InputError(f"aux_loss {self.balance}: a number from 0 is accepted")
+
+    @property
+    def options(self) -> dict[str, object]:
+        """Values of `EXPERT_KEYS` that a model of these experts needs, by name.
+
+        >>> Experts(8, 2, 16, balance=0.01).options
+        {'experts': 8, 'top_k': 2, 'expert_ffn': 16, 'aux_loss': 0.01}
+        """
+        values = {key: getattr(self, name) for key, name in EXPERT_KEYS.items()}
+        return {key: value for key, value in values.items() if key in NEEDED_KEYS or value != EXPERT_DEFAULTS[key]}
+
+    def parameters(self, hidden: int, experts: int, up_columns: int = 2) -> int:
+        """Parameters of the router, the shared MLP and a number of experts of one layer.
+
+        Parameters
+        ----------
+        hidden : hidden size
+        experts : number of experts that are counted
+        up_columns : columns of the first product of an MLP for each inner column: 2 if it is gated
+        """
+        gate = hidden if self.shared_gate else 0
+        biases = self.count + experts * (up_columns * self.inner + hidden) if self.biases else 0
+        return hidden * self.count + gate + (up_columns + 1) * hidden * (experts * self.inner + self.shared) + biases
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Lengths of the dimensions of a layer, by letter."""
+        return {
+            EXPERTS: self.count,
+            "chosen": self.chosen,
+            "expert inner": self.inner,
+            **({"shared inner": self.shared} if self.shared else {}),
+        }
+
+    def check(self, grid: Grid) -> None:
+        """Checks that the ranks along the expert axis can share out the experts.
+
+        Raises
+        ------
+        InputError : ranks that do not divide the experts
+        """
+        if self.count % grid.expert:
+            divisors = ", ".join(str(ranks) for ranks in range(1, self.count + 1) if not self.count % ranks)
+            raise InputError(
+                f"grid expert={grid.expert}: the ranks along expert share out the experts, so it must divide "
+                f"experts = {self.count}: accepted are {divisors}"
+            )
+
+
+EXPERT_KEYS = {
+    "experts": "count",
+    "top_k": "chosen",
+    "expert_ffn": "inner",
+    "shared_ffn": "shared",
+    "router": "router",
+    "normalised_top_k": "normalised",
+    "routed_scale": "scale",
+    "aux_loss": "balance",
+}
+"""Fields of `Experts` by the names that `--gpt` and records have for them."""
+NEEDED_KEYS = ("experts", "top_k", "expert_ffn")
+EXPERT_DEFAULTS = {key: getattr(Experts(1, 1, 1), name) for key, name in EXPERT_KEYS.items()}
+
+
+def changed_experts(experts: Experts | None, values: Mapping[str, object]) -> Experts | None:
+    """Returns the experts with some of `EXPERT_KEYS` changed; None if there are no experts and no values.
+
+    >>> changed_experts(None, {"experts": 4, "top_k": 1, "expert_ffn": 8}).count
+    4
+
+    Raises
+    ------
+    InputError : a value that is missing or not accepted
+    """
+    if not values:
+        return experts
+    changes = {EXPERT_KEYS[key]: value for key, value in values.items()}
+    if experts is None:
+        if missing := [key for key in NEEDED_KEYS if key not in values]:
+            raise InputError(f"{missing[0]} is missing: a model of experts needs {', '.join(NEEDED_KEYS)}")
+        return Experts(**changes)  # type: ignore[arg-type]
+    return replace(experts, **changes)  # type: ignore[arg-type]

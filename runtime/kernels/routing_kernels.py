@@ -1,0 +1,112 @@
+"""Kernels of the router of a layer of experts: choice of experts, order of rows, and their weighted sum.
+
+A token has a row for each chosen expert.  `places` says where each row stands when the rows of a rank are sorted by
+expert; rows of one expert keep the order of the tokens.  Experts with equal scores are chosen by their number.
+"""
+
+from typing import Any
+
+from quadrille.runtime.arrays.array_library import Array
+from quadrille.runtime.kernels.kernel_arguments import KernelArguments
+
+
+def _probabilities(args: KernelArguments, scores: Array) -> Array:
+    """The softmax, or the sigmoid, of the scores of every token."""
+    if args.scalars["sigmoid"]:
+        return 0.5 * (1 + args.xp.tanh(0.5 * scores))
+    exponentials = args.xp.exp(scores - scores.max(axis=1, keepdims=True))
+    return exponentials / exponentials.sum(axis=1, keepdims=True)
+
+
+def route(args: KernelArguments) -> None:
+    """The experts of every token, their shares, the places of its rows, and the rows of each expert."""
+    (scores,), xp = args.sources, args.xp
+    chosen, shares, places, counts = args.into
+    top = int(args.scalars["top_k"])
+    chosen[...] = xp.argsort(-scores, axis=1, kind="stable")[:, :top]
+    weights = xp.take_along_axis(_probabilities(args, scores), chosen, axis=1)
+    if args.scalars["normalised"]:
+        weights = weights / weights.sum(axis=1, keepdims=True)
+    shares[...] = weights * args.scalars["scale"]
+    flat = chosen.reshape(-1)
+    order = xp.argsort(flat, kind="stable")
+    place = xp.empty_like(flat)
+    place[order] = xp.arange(flat.size, dtype=place.dtype)
+    places[...] = place.reshape(places.shape)
+    counts[...] = xp.bincount(flat, minlength=scores.shape[1])
+
+
+def route_gradient(args: KernelArguments) -> None:
+    """The gradient of the scores, and the auxiliary loss of the sequences of a rank."""
+    scores, chosen, towards_shares = args.sources
+    xp, probabilities = args.xp, _probabilities(args, scores)
+    towards = xp.zeros_like(probabilities)
+    xp.put_along_axis(towards, chosen, _towards_chosen(args, probabilities, chosen, towards_shares), axis=1)
+    towards_mean, loss = _balance(args, probabilities, chosen)
+    towards += towards_mean
+    if args.scalars["sigmoid"]:
+        args.into[0][...] = towards * probabilities * (1 - probabilities)
+    else:
+        args.into[0][...] = probabilities * (towards - (towards * probabilities).sum(axis=1, keepdims=True))
+    args.into[1][...] = loss
+
+
+def _towards_chosen(args: KernelArguments, probabilities: Array, chosen: Array, towards_shares: Array) -> Array:
+    """The gradient of the probabilities of the chosen experts."""
+    towards = towards_shares * args.scalars["scale"]
+    if not args.scalars["normalised"]:
+        return towards
+    weights = args.xp.take_along_axis(probabilities, chosen, axis=1)
+    total = weights.sum(axis=1, keepdims=True)
+    return (towards - (towards * weights).sum(axis=1, keepdims=True) / total) / total
+
+
+def _balance(args: KernelArguments, probabilities: Array, chosen: Array) -> tuple[Any, Any]:
+    """The gradient of all probabilities by the auxiliary loss, and the loss; zeros without one."""
+    coefficient = args.scalars["balance"]
+    if not coefficient:
+        return 0.0, 0.0
+    xp, (rows, experts) = args.xp, probabilities.shape
+    sequence, top = int(args.scalars["sequence"]), chosen.shape[1]
+    sums = probabilities.sum(axis=1, keepdims=True)
+    means = (probabilities / sums).reshape(-1, sequence, experts).mean(axis=1)
+    offsets = xp.arange(rows // sequence)[:, None] * experts
+    in_sequence = (chosen.reshape(-1, sequence * top) + offsets).reshape(-1)
+    counts = xp.bincount(in_sequence, minlength=means.size).reshape(means.shape)
+    loads = counts * (coefficient * experts / (top * sequence))
+    slopes = xp.repeat(loads / sequence, sequence, axis=0)
+    if args.scalars["sigmoid"]:
+        slopes = (slopes - (slopes * probabilities).sum(axis=1, keepdims=True) / sums) / sums
+    return slopes, (loads * means).sum()
+
+
+def permute(args: KernelArguments) -> None:
+    """A row for each expert of every token, sorted by expert."""
+    x, places = args.sources
+    for slot in range(places.shape[1]):
+        args.into[0][places[:, slot]] = x
+
+
+def permute_gradient(args: KernelArguments) -> None:
+    """The sum of the gradients of a token's rows."""
+    towards_rows, places = args.sources
+    args.into[0][...] = towards_rows[places[:, 0]]
+    for slot in range(1, places.shape[1]):
+        args.into[0][...] += towards_rows[places[:, slot]]
+
+
+def combine(args: KernelArguments) -> None:
+    """The sum of a token's rows, each multiplied by its share."""
+    rows, shares, places = args.sources
+    args.into[0][...] = rows[places[:, 0]] * shares[:, :1]
+    for slot in range(1, places.shape[1]):
+        args.into[0][...] += rows[places[:, slot]] * shares[:, slot : slot + 1]
+
+
+def combine_gradient(args: KernelArguments) -> None:
+    """The gradients of the rows, and of their shares."""
+    g, rows, shares, places = args.sources
+    towards_rows, towards_shares = args.into
+    for slot in range(places.shape[1]):
+        towards_rows[places[:, slot]] = g * shares[:, slot : slot + 1]
+        towards_shares[:, slot] = (g * rows[places[:, slot]]).sum(axis=1)

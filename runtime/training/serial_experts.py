@@ -1,0 +1,136 @@
+"""The serial reference of layers of experts, in float64: loops visit tokens' choices expert by expert.
+
+Only the description of the experts is shared with the schedules and kernels.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quadrille.algorithms.training.experts import Experts
+from quadrille.runtime.training.serial_training import Array, Matrices
+
+
+class SerialModel(Protocol):
+    """The model around the experts: its parameters and gradients by name, and the function between two products."""
+
+    p: Mapping[str, Array]
+    gradients: Matrices
+    sequence: int
+
+    def activated(self, u: Array) -> Array: ...
+
+    def activated_gradient(self, u: Array, g: Array) -> Array: ...
+
+
+class SerialExperts:
+    """The experts of a serial model, and the auxiliary loss of its last forward and backward pass.
+
+    Parameters
+    ----------
+    experts : description of the experts
+    sequences : sequences of the batch, over which the auxiliary loss is a mean
+    choices : experts of every token, by layer; a layer that has none chooses, and its choice is added
+    """
+
+    def __init__(self, experts: Experts, sequences: int, choices: dict[int, NDArray[np.int64]] | None = None) -> None:
+        self._experts, self._sequences = experts, sequences
+        self._choices = {} if choices is None else choices
+        self.auxiliary_loss = 0.0
+
+    def _weights(self, model: SerialModel, name: str, layer: int) -> Array:
+        """The matrices of all experts, expert by expert."""
+        stacked = model.p[f"experts {name} W layer {layer}"]
+        matrices: Array = stacked.reshape(self._experts.count, -1, stacked.shape[1])
+        return matrices
+
+    def _probabilities(self, scores: Array) -> Array:
+        if self._experts.router == "sigmoid":
+            squashed: Array = 1 / (1 + np.exp(-scores))
+            return squashed
+        exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
+        softmax: Array = exponentials / exponentials.sum(axis=1, keepdims=True)
+        return softmax
+
+    def forward(self, model: SerialModel, n: Array, layer: int) -> tuple[Array, Any]:
+        """The output of the experts and of the shared MLP, and the values that their gradient needs."""
+        experts, suffix = self._experts, f" layer {layer}"
+        scores = n @ model.p[f"router W{suffix}"]
+        p = self._probabilities(scores)
+        if layer not in self._choices:
+            self._choices[layer] = np.argsort(-scores, axis=1, kind="stable")[:, : experts.chosen]
+        is_chosen = np.zeros(p.shape, bool)
+        np.put_along_axis(is_chosen, self._choices[layer], True, axis=1)
+        total = np.where(is_chosen, p, 0).sum(axis=1, keepdims=True) if experts.normalised else np.ones((len(n), 1))
+        shares = np.where(is_chosen, p / total, 0) * experts.scale
+        output, saved = np.zeros_like(n), []
+        for expert, (up, down) in enumerate(
+            zip(self._weights(model, "up", layer), self._weights(model, "down", layer), strict=True)
+        ):
+            rows = np.flatnonzero(is_chosen[:, expert])
+            u = n[rows] @ up
+            active = model.activated(u)
+            output[rows] += shares[rows, expert, None] * (active @ down)
+            saved.append((rows, u, active))
+        shared = None
+        if experts.shared:
+            shared_u = n @ model.p[f"shared up W{suffix}"]
+            shared = shared_u, model.activated(shared_u)
+            output += shared[1] @ model.p[f"shared down W{suffix}"]
+        return output, (p, is_chosen, total, shares, saved, shared)
+
+    def backward(self, model: SerialModel, n: Array, saved: Any, g: Array, layer: int) -> Array:
+        """The gradient of the input; adds to the gradients of the parameters."""
+        suffix = f" layer {layer}"
+        p, is_chosen, total, shares, of_experts, shared = saved
+        towards_n, towards_shares = np.zeros_like(n), np.zeros_like(p)
+        ups, downs = (self._weights(model, name, layer) for name in ("up", "down"))
+        towards_ups, towards_downs = (
+            model.gradients[f"experts {name} W{suffix}"].reshape(matrices.shape)
+            for name, matrices in (("up", ups), ("down", downs))
+        )
+        for expert, (rows, u, active) in enumerate(of_experts):
+            towards_shares[rows, expert] = (g[rows] * (active @ downs[expert])).sum(axis=1)
+            towards_rows = g[rows] * shares[rows, expert, None]
+            towards_downs[expert] += active.T @ towards_rows
+            towards_u = model.activated_gradient(u, towards_rows @ downs[expert].T)
+            towards_ups[expert] += n[rows].T @ towards_u
+            towards_n[rows] += towards_u @ ups[expert].T
+        towards_p = self._towards_probabilities(p, is_chosen, total, towards_shares)
+        towards_p += self._balance(p, is_chosen, model.sequence)
+        if self._experts.router == "sigmoid":
+            towards_scores = towards_p * p * (1 - p)
+        else:
+            towards_scores = p * (towards_p - (towards_p * p).sum(axis=1, keepdims=True))
+        model.gradients[f"router W{suffix}"] += n.T @ towards_scores
+        towards_n += towards_scores @ model.p[f"router W{suffix}"].T
+        if shared is not None:
+            shared_u, active = shared
+            model.gradients[f"shared down W{suffix}"] += active.T @ g
+            towards_u = model.activated_gradient(shared_u, g @ model.p[f"shared down W{suffix}"].T)
+            model.gradients[f"shared up W{suffix}"] += n.T @ towards_u
+            towards_n += towards_u @ model.p[f"shared up W{suffix}"].T
+        return towards_n
+
+    def _towards_probabilities(self, p: Array, is_chosen: Array, total: Array, towards_shares: Array) -> Array:
+        """The gradient of the probabilities through the shares: share = scale · p / (Σ p of the chosen)."""
+        towards = np.where(is_chosen, towards_shares, 0) * self._experts.scale / total
+        if not self._experts.normalised:
+            return towards
+        through_total: Array = (towards * p).sum(axis=1, keepdims=True) / total
+        return towards - np.where(is_chosen, through_total, 0)
+
+    def _balance(self, p: Array, is_chosen: Array, sequence: int) -> Array:
+        """The gradient of the probabilities by the auxiliary loss, which is added to the sum of the batch."""
+        experts, towards = self._experts, np.zeros_like(p)
+        weight = experts.balance * experts.count / (experts.chosen * sequence * self._sequences)
+        for start in range(0, len(p), sequence):
+            rows = slice(start, start + sequence)
+            counts, of_sequence = is_chosen[rows].sum(axis=0), p[rows]
+            sums = of_sequence.sum(axis=1, keepdims=True)
+            self.auxiliary_loss += weight * float(counts @ (of_sequence / sums).mean(axis=0))
+            slopes = np.broadcast_to(weight * counts / sequence, of_sequence.shape)
+            towards[rows] = (slopes - (slopes * of_sequence / sums).sum(axis=1, keepdims=True)) / sums
+        return towards

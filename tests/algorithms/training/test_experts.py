@@ -1,0 +1,162 @@
+"""Layers of experts: trained on every kind of grid as the serial reference trains them, whose slopes are checked."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from quadrille.algorithms.analysis.volumes import volumes
+from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Grid, parse_grid
+from quadrille.algorithms.training.adam import Adam
+from quadrille.algorithms.training.architecture import GEMMA, LLAMA, PLAIN, Architecture
+from quadrille.algorithms.training.experts import Experts
+from quadrille.algorithms.training.flops import step_flops
+from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.model_files import find_shape
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
+from quadrille.runtime.training.serial_experts import SerialExperts
+from quadrille.runtime.training.serial_transformer import gpt_loss
+from tests.support.gradients import check_gradients
+from tests.support.trainings import assembled, check_training, schedule_of, total_flops, trained, whole_matrices
+
+ADAM = Adam(rate=0.03, decay=0.1, clip=0.05)
+EXPERTS = Experts(4, 2, 10, balance=0.01)
+KINDS = {
+    "softmax": EXPERTS,
+    "shared": replace(EXPERTS, shared=12),
+    "one of four": replace(EXPERTS, chosen=1),
+    "not normalised": Experts(4, 3, 10, normalised=False, scale=2.5),
+    "sigmoid": replace(EXPERTS, router="sigmoid", scale=1.5),
+}
+
+
+def gpt(experts=EXPERTS, layers=2, batch=8, **given):
+    given = {"dtype": "float64", "adam": ADAM, "architecture": Architecture(gated=True), **given}
+    return Gpt(layers, 24, 6, 3, 17, batch, experts=experts, **given)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_router_equals_serial(kind):
+    check_training(gpt(KINDS[kind], steps=2), Grid(data=4, expert=2))
+
+
+@pytest.mark.parametrize(
+    ("grid", "options"),
+    [
+        ("data=2", {"batch": 7, "micro_batch": 2}),
+        ("data=4,expert=4", {"zero": 3, "gathered": "keep"}),
+        ("data=4,expert=2", {"zero": 1, "steps": 2}),
+        ("data=4,expert=2", {"zero": 2, "micro_batch": 1}),
+        ("data=4,expert=2", {"zero": 3, "micro_batch": 1, "recompute": "full"}),
+        ("data=4,expert=2", {"batch": 13, "micro_batch": 2, "architecture": replace(GEMMA, key_heads=3)}),
+        ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "architecture": PLAIN}),
+        ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "pipeline_schedule": "gpipe", "recompute": "full"}),
+        ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "interleave": 2, "layers": 4}),
+        ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "pipeline_schedule": "zb-h1", "zero": 2}),
+        ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "pipeline_schedule": "zb-v", "layers": 4}),
+        ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "pipeline_schedule": "zb-h1", "recompute": "full"}),
+        ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "pipeline_schedule": "message-driven", "dropout": 0.2}),
+    ],
+    ids=str,
+)
+def test_every_option_trains_experts_as_the_serial_run_does(grid, options):
+    check_training(gpt(**options), parse_grid(grid))
+
+
+@pytest.mark.parametrize("collectives", ["own", "library", "own:pairwise"])
+def test_rows_travel_by_every_implementation(collectives):
+    check_training(gpt(Experts(6, 2, 10)), Grid(data=3, expert=3), find_scheme("megatron"), collectives)
+
+
+def test_no_expert_is_needed_by_every_rank():
+    """Top 1 of many experts leaves most of them without rows."""
+    check_training(gpt(Experts(16, 1, 6), batch=4), Grid(data=4, expert=4))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_serial_gradients_are_slopes(kind):
+    """At fixed choices: the loss jumps where another expert is chosen."""
+    problem = gpt(KINDS[kind], batch=2, layers=1)
+    matrices = whole_matrices(schedule_of(problem, Grid()), 17)
+    tokens, targets = (matrices[f"{name} step 0"].reshape(2, 3) for name in ("tokens", "targets"))
+    choices = {}
+
+    def loss_of(held):
+        experts = SerialExperts(problem.experts, 2, choices)
+        model = problem.layers, problem.heads, problem.architecture
+        loss, gradients = gpt_loss(held, tokens, targets, *model, experts=experts)
+        return loss + experts.auxiliary_loss, gradients
+
+    check_gradients(
+        loss_of, {name: each for name, each in matrices.items() if not name.startswith("t") or name == "table"}
+    )
+
+
+@pytest.mark.parametrize("router", ["softmax", "sigmoid"])
+def test_the_auxiliary_loss_of_even_loads_is_its_coefficient(router):
+    """Experts · Σ (rows of expert / rows) · mean share is 1 if all shares are equal, whichever experts are chosen."""
+    problem = gpt(replace(EXPERTS, router=router), layers=3, adam=Adam(rate=1e-9))
+    schedule = schedule_of(problem, Grid(data=2, expert=2, pipeline=3))
+    matrices = whole_matrices(schedule, 17)
+    routers = {name: np.zeros_like(each) for name, each in matrices.items() if name.startswith("router W")}
+    execution = trained(schedule, matrices | routers)
+    (losses,) = assembled(schedule, "auxiliary loss", execution.outputs).values()
+    np.testing.assert_allclose(losses[:, 0], 0.01, rtol=1e-12)
+
+
+def test_flops_are_those_of_chosen_experts():
+    problem = gpt(Experts(4, 2, 10, shared=12), architecture=replace(LLAMA, key_heads=3))
+    for grid in (Grid(), Grid(data=4, expert=2)):
+        assert total_flops(schedule_of(problem, grid)) == step_flops(problem.shape, 8).hardware
+
+
+def test_even_loads_need_as_much_memory_with_any_number_of_ranks_along_expert():
+    """Weights and their states shrink with the ranks that share out experts; activations do not."""
+    problem = gpt(Experts(8, 2, 40))
+    peaks = [
+        volumes(schedule_of(problem, Grid(data=4, expert=ranks)), Choices()).peak_bytes_per_rank_max
+        for ranks in (1, 2, 4)
+    ]
+    of_an_expert = 2 * 4 * 8 * 24 * 120  # layers · (weights, gradients, two moments) · bytes · parameters
+    assert peaks[0] - peaks[1] > 4 * of_an_expert * 0.8
+    assert peaks[1] - peaks[2] > 2 * of_an_expert * 0.8
+
+
+def test_a_model_by_numbers_has_experts():
+    text = "layers=2,hidden=8,heads=2,sequence=4,vocabulary=16,experts=4,top_k=2,expert_ffn=6,gated=yes,router=sigmoid"
+    assert find_shape(text).experts == Experts(4, 2, 6, router="sigmoid")
+    changed = find_shape(text.replace("gated=yes", "gated=yes,shared_ffn=10"))
+    assert changed.parameters - find_shape(text).parameters == 2 * 3 * 8 * 10
+    assert changed.parameters - changed.active_parameters == 2 * 2 * 3 * 8 * 6
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"experts": Experts(3, 1, 8)}, "grid expert=2: the ranks along expert share out the experts"),
+        ({"experts": None}, "grid expert=2: the model has no experts"),
+        ({"sparsity": 0.5}, "sparsity 0.5: no schedule has it together with experts"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_one_line(changes, message):
+    with pytest.raises(InputError, match=message):
+        schedule_of(replace(gpt(), **changes), Grid(data=4, expert=2))
+
+
+@pytest.mark.parametrize("numbers", [(4, 5, 8), (4, 0, 8), (0, 1, 8), (4, 1, 0)], ids=str)
+def test_experts_are_checked(numbers):
+    with pytest.raises(InputError, match="accepted"):
+        Experts(*numbers)
+
+
+def test_tensor_axes_beside_experts_are_refused():
+    with pytest.raises(InputError, match="grid x=2: layers of experts are cut over expert, data and pipeline"):
+        schedule_of(gpt(), Grid(data=2, x=2))
+
+
+def test_ranks_along_expert_divide_data():
+    with pytest.raises(InputError, match=r"grid expert=3: .* accepted are 1, 2, 4"):
+        Grid(data=4, expert=3)
