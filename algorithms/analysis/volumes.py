@@ -361,6 +361,9 @@ def kernel_shape(op: Kernel, schedule: Schedule, coordinates: Coordinates, touch
         group,
         columns // attention_columns(numbers)[0],
         rotary="rotary_base" in numbers,
+        rotated=int(numbers.get("rotated", 0)),
+        value=int(numbers.get("value", 0)),
+        capped="score_cap" in numbers,
         drops="dropout" in numbers,
         streamed_bytes=touched,
     )
