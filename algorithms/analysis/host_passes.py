@@ -104,6 +104,9 @@ class KernelShape:
     rotary, drops : whether positions are rotary, and whether attention weights are dropped
     keys : keys of a sequence, if they are not as many as its queries
     in_pieces : whether attention runs piece by piece
+    rotated : columns of a head that rotary positions rotate; 0 for all
+    value : columns of a value; 0 for those of a head
+    capped : whether scores have a soft cap
     streamed_bytes : bytes of the operands that move between memory and the caches [B]
     """
 
@@ -118,6 +121,9 @@ class KernelShape:
     streamed_bytes: int = 0
     keys: int = 0
     in_pieces: bool = True
+    rotated: int = 0
+    value: int = 0
+    capped: bool = False
 
 
 def host_passes(function: Function, shape: KernelShape) -> tuple[HostPass, ...]:
@@ -147,9 +153,18 @@ class _Heads:
         """Passes over the square matrices of scores."""
         return self._over(operation, self.keys, calls)
 
+    @property
+    def value(self) -> int:
+        """Columns of a value."""
+        return self.shape.value or self.shape.head
+
     def over_queries(self, operation: PassOperation, calls: int = 1) -> HostPass:
-        """Passes over matrices of the size of the queries."""
-        return self._over(operation, self.shape.head, calls)
+        """Passes over matrices of the size of the queries and values, on average."""
+        return self._over(operation, (self.shape.head + self.value) // 2, calls)
+
+    def over_values(self, operation: PassOperation) -> HostPass:
+        """A pass over a matrix of the size of the output."""
+        return self._over(operation, self.value, 1)
 
     def over_rows(self, calls: int) -> HostPass:
         """Arithmetic on one number for each row of the scores."""
@@ -158,20 +173,29 @@ class _Heads:
     def _over(self, operation: PassOperation, columns: int, calls: int) -> HostPass:
         return HostPass(operation, calls * self.pieces, calls * self.tokens, calls * self.tokens * columns)
 
-    def product(self, operation: PassOperation, calls: int = 1) -> HostPass:
-        """Batched products: of s x h by h x s (`product_nt`), or of s x s by s x h."""
-        shape = self.shape
-        return product_pass(
-            operation, calls * self.pieces, calls * self.matrices, shape.sequence, shape.head, self.keys
-        )
+    def product(self, operation: PassOperation, columns: int = 0, calls: int = 1) -> HostPass:
+        """Batched products: of s x h by h x s (`product_nt`), or of s x s by s x h.
+
+        Parameters
+        ----------
+        columns : the narrow side, of a value; 0 for that of a query
+        """
+        shape, matrices = self.shape, calls * self.matrices
+        return product_pass(operation, calls * self.pieces, matrices, shape.sequence, columns or shape.head, self.keys)
 
     def keys_and_queries(self) -> Iterator[HostPass]:
         """Rotary positions of queries and keys: six passes over halves of the columns, and their concatenation."""
         if self.shape.rotary:
-            elements = self.tokens * self.shape.head * (self.shape.group + 1) // self.shape.group
             rows = self.tokens * (self.shape.group + 1) // self.shape.group
-            yield HostPass("arithmetic", 12 * self.pieces, 6 * rows, 3 * elements)
-            yield HostPass("rearrange", 2 * self.pieces, rows, elements)
+            rotated = rows * (self.shape.rotated or self.shape.head)
+            yield HostPass("arithmetic", 12 * self.pieces, 6 * rows, 3 * rotated)
+            yield HostPass("rearrange", 2 * self.pieces, rows, rows * self.shape.head)
+
+    def capped(self) -> Iterator[HostPass]:
+        """The soft cap of the scores: quotient, tanh and product, and the square and difference of its slopes."""
+        if self.shape.capped:
+            yield self.over_scores("arithmetic", 4)
+            yield self.over_scores("exponential")
 
     def dropped(self) -> Iterator[HostPass]:
         """Dropout of the weights: the mask from random numbers, its factors, and their product with the weights."""
@@ -183,6 +207,7 @@ class _Heads:
         """Rotation, scores, scale, mask, and the softmax: maximum, difference, exponential, sum and quotient."""
         yield from self.keys_and_queries()
         yield self.product("product_nt")
+        yield from self.capped()
         yield self.over_scores("select")
         yield self.over_scores("row_maximum")
         yield self.over_scores("elementwise")
@@ -192,11 +217,12 @@ class _Heads:
 
     def gradients(self) -> Iterator[HostPass]:
         """The gradient of the weights and of the scores, the three products behind it, and the copies of the result."""
-        yield self.product("product_nt")
-        yield self.over_scores("arithmetic")
+        yield self.product("product_nt", self.value)
+        yield self.over_scores("arithmetic", 2 if self.shape.capped else 1)
         yield self.over_scores("elementwise", 2)
         yield self.product("product_nn")
-        yield self.product("product_tn", 2)
+        yield self.product("product_tn")
+        yield self.product("product_tn", self.value)
         yield self.over_queries("rearrange", 9)
         if self.shape.rotary:
             yield from self.keys_and_queries()
@@ -205,7 +231,7 @@ class _Heads:
 def _attention(heads: _Heads) -> Iterator[HostPass]:
     yield from heads.softmax()
     yield from heads.dropped()
-    yield heads.product("product_nn")
+    yield heads.product("product_nn", heads.value)
     yield heads.over_queries("rearrange", 2)
     yield heads.over_rows(4)
 
@@ -218,7 +244,7 @@ def _attention_merge(heads: _Heads) -> Iterator[HostPass]:
 
 def _attention_keeping(heads: _Heads) -> Iterator[HostPass]:
     yield from heads.softmax()
-    yield heads.product("product_nn")
+    yield heads.product("product_nn", heads.value)
     yield heads.over_queries("rearrange", 2)
     yield heads.over_scores("rearrange", 2)
     yield heads.over_rows(2)
@@ -227,7 +253,7 @@ def _attention_keeping(heads: _Heads) -> Iterator[HostPass]:
 def _attention_dropping(heads: _Heads) -> Iterator[HostPass]:
     yield from heads.softmax()
     yield from heads.dropped()
-    yield heads.product("product_nn")
+    yield heads.product("product_nn", heads.value)
     yield heads.over_queries("rearrange", 2)
     yield heads.over_scores("rearrange", 6)
     yield heads.over_rows(2)
@@ -236,18 +262,24 @@ def _attention_dropping(heads: _Heads) -> Iterator[HostPass]:
 def _attention_gradient(heads: _Heads) -> Iterator[HostPass]:
     yield from heads.keys_and_queries()
     yield heads.product("product_nt")
+    yield from heads.capped()
     yield heads.over_scores("select")
     yield heads.over_scores("elementwise")
     yield heads.over_scores("arithmetic")
     yield heads.over_scores("exponential")
     yield from heads.dropped()
-    yield heads.over_queries("arithmetic")
-    yield heads.over_queries("row_sum")
+    yield heads.over_values("arithmetic")
+    yield heads.over_values("row_sum")
     yield from heads.gradients()
 
 
 def _attention_keeping_gradient(heads: _Heads) -> Iterator[HostPass]:
     yield from heads.keys_and_queries()
+    if heads.shape.capped:  # the slopes need the scores again
+        yield heads.product("product_nt")
+        yield heads.over_scores("elementwise")
+        yield from heads.capped()
+        yield heads.over_scores("select")
     yield heads.over_scores("arithmetic")
     yield heads.over_scores("row_sum")
     yield from heads.gradients()

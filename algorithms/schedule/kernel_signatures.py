@@ -204,9 +204,9 @@ SIGNATURES: dict[Function, KernelSignature] = {
     "rms_parameter_sums": KernelSignature(into=("1 n",), sources=("m n", "m 1", "m n"), sums=(("rows", 0),), flops=3),
     "clamped_swiglu": KernelSignature(into=("m n",), sources=("m 2n",), flops=9),
     "clamped_swiglu_gradient": KernelSignature(into=("m 2n",), sources=("m 2n", "m n"), flops=12),
-    "apply_sinks": KernelSignature(updates=("m (columns)n", "m n"), sources=("1 n",), flops=4),
+    "apply_sinks": KernelSignature(updates=("m (columns)k", "m k"), sources=("1 k",), flops=4),
     "sink_gradient": KernelSignature(
-        into=("1 n",), sources=("m (columns)n", "m n", "1 n", "m (columns)n"), sums=(("rows", 0),), flops=2
+        into=("1 k",), sources=("m (columns)k", "m k", "1 k", "m (columns)k"), sums=(("rows", 0),), flops=2
     ),
     "sigmoid_gate": KernelSignature(into=("=",), sources=("=", "="), flops=5),
     "sigmoid_gate_gradient": KernelSignature(into=("=", "="), sources=("=", "=", "="), flops=9),

@@ -15,6 +15,8 @@ NEEDED = ("layers", "hidden", "heads", "sequence", "vocabulary")
 OPTIONAL = ("inner",)
 TRAITS = tuple(field.name for field in fields(Architecture))
 ACCEPTED = (*NEEDED, *OPTIONAL, "architecture", *TRAITS, *EXPERT_KEYS)
+BY_FILE = ("deepseek", "kimi", "gpt-oss", "gpt-j", "gpt-neox", "falcon", "qwen3-next", "bloom")
+"""First words of the names of models that are read from files alone."""
 YES_OR_NO = {"yes": True, "no": False}
 
 
@@ -66,12 +68,14 @@ def base_and_changes(text: str) -> tuple[str, str]:
 
 def _unknown_model(text: str) -> InputError:
     hub_name = text.rpartition("/")[2]  # "Qwen/Qwen3-8B" names an organisation first
+    unnamed = [family for family in BY_FILE if not any(name.startswith(family) for name in SHAPES)]
+    if by_file := next((family for family in unnamed if hub_name.lower().startswith(family)), ""):
+        return InputError(f"model {text!r}: {by_file} is read from its Hugging Face config.json, not by name")
     if near := nearest_names(hub_name, SHAPES):
         return InputError(f"model {text!r} is unknown; did you mean {' or '.join(near)}?")
     return InputError(
-        f"model {text!r}: accepted are {', '.join(SHAPES)}; numbers as {','.join(f'{name}=…' for name in NEEDED)} "
-        "(architecture=llama beside them for a Llama); "
-        "and a Hugging Face config.json"
+        f"model {text!r}: accepted are names such as {', '.join(list(SHAPES)[:3])} (`quadrille models` lists them); "
+        f"numbers as {','.join(f'{name}=…' for name in NEEDED)}; and a Hugging Face config.json"
     )
 
 

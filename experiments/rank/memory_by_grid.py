@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.kept_elements import Kept
-from quadrille.algorithms.schedule.ops import AllGather, AllReduce, Broadcast, Op, ReduceScatter, lane, reads, writes
+from quadrille.algorithms.schedule.ops import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Broadcast,
+    Op,
+    ReduceScatter,
+    lane,
+    reads,
+    writes,
+)
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.algorithms.schedule.tensors import Tensor
@@ -151,10 +161,16 @@ def _is_view(schedule: Schedule, name: str, written: tuple[Op, ...], lengths: Le
 
 
 def _scratch(schedule: Schedule, written: tuple[Op, ...], lengths: Lengths) -> Ints:
-    """The scratch memory of all lanes [B] [grids]: receive buffers of ring reductions, and buckets."""
+    """The scratch memory of all lanes [B] [grids]: receive buffers of ring reductions, buckets, exchanged blocks."""
     rooms: dict[str, Ints] = {}
     buckets: dict[str, Ints] = {}
+    unpacked: dict[str, Ints] = {}
     for op in written:
+        if isinstance(op, AllToAll):
+            ends = (_block(schedule, schedule.tensors[name], lengths) for name in (op.source, op.into))
+            larger = np.maximum(*ends) * (lengths[op.axis] > 1)
+            for packed in (buckets, unpacked):
+                packed[lane(op)] = np.maximum(packed.get(lane(op), 0), larger)
         if not isinstance(op, AllReduce | ReduceScatter):
             continue
         summed = op.buffers if isinstance(op, AllReduce) else (op.source,)
@@ -163,7 +179,7 @@ def _scratch(schedule: Schedule, written: tuple[Op, ...], lengths: Lengths) -> I
         rooms[lane(op)] = np.maximum(rooms.get(lane(op), 0), _longest(elements, members))
         if len(summed) > 1:
             buckets[lane(op)] = np.maximum(buckets.get(lane(op), 0), elements)
-    scratch = _total(rooms.values()) + _total(buckets.values())
+    scratch = _total(rooms.values()) + _total(buckets.values()) + _total(unpacked.values())
     return scratch * max(schedule.item_bytes(name) for name in schedule.tensors)
 
 

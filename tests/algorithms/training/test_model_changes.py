@@ -74,6 +74,7 @@ def test_a_sequence_completes_sizes():
         ("llama3-8b,architecture=gpt", None, "architecture=gpt: llama3-8b has its own: leave it out"),
         ("lama3-8b,depth=3", None, "model 'lama3-8b' is unknown; did you mean llama3-8b"),
         ("meta-llama/Llama-3.1-8B", None, "is unknown; did you mean llama3-8b"),
+        ("EleutherAI/gpt-neox-20b", None, "gpt-neox is read from its Hugging Face config.json, not by name"),
         ("none.json,layers=3", None, "model none.json: cannot be read"),
     ],
 )

@@ -20,8 +20,11 @@ from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.training.architecture import LLAMA
+from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.training.offload import DEFAULT_BUCKET
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.algorithms.units import GIB
 from quadrille.cli.parsing.flags import RankFlags
 from quadrille.cli.parsing.machines import MachineFlags
@@ -212,6 +215,16 @@ def test_memory_of_all_grids_at_once_is_what_each_rank_keeps(attention, recomput
     for place in range(0, len(found), 5):
         schedule = question.schedule(found.candidate_grids.grid(place))
         assert int(found.peak_bytes[place]) == storage(schedule, schedule.coordinates(0), Choices()).bytes
+
+
+@pytest.mark.parametrize("grid", [Grid(y=2, x=3), Grid(z=2, y=3), Grid(data=2, z=3)], ids=str)
+def test_memory_of_a_grid_has_the_packed_blocks_of_an_all_to_all(grid):
+    """Latents of attention are exchanged over y, from rows to columns."""
+    traits = replace(LLAMA, key_rank=9, query_rank=7, head_columns=6, rotary_columns=2, value_columns=4)
+    schedule = gpt_schedule(Gpt(2, 24, 6, 5, 17, 12, architecture=traits), grid, find_scheme("4d"))
+    lengths = {axis: np.array([grid.length(axis)]) for axis in MODELLED}
+    expected = storage(schedule, schedule.coordinates(0), Choices()).bytes
+    assert int(peak_bytes_by_grid(schedule, lengths)[0]) == expected
 
 
 @pytest.mark.parametrize("compressed", [False, True])

@@ -272,7 +272,10 @@ def test_a_sweep_predicts_training_steps(capsys):
         ("--gpt tiny --matmul 3,4,5 --batch 2", "--matmul and --gpt: one of them"),
         ("--gpt tiny", "batch is missing: --gpt needs --batch N, the sequences"),
         ("--mlp 3,4", "batch is missing: --mlp needs --batch N, the rows"),
-        ("--gpt huge --batch 2", "model 'huge': accepted are tiny, tiny-llama, 5b"),
+        (
+            "--gpt huge --batch 2",
+            "model 'huge': accepted are names such as tiny, tiny-llama, 5b (`quadrille models` lists them); numbers as",
+        ),
         ("--gpt no.json --batch 2", "no.json"),
         ("--gpt layers=2,hidden=8 --batch 2", "heads is missing"),
         ("--gpt tiny --batch 0", "--batch '0': a whole number from 1"),

@@ -14,7 +14,7 @@ from quadrille.runtime.kernels.host_pieces import BY_ROWS
 from quadrille.runtime.kernels.kernel_arguments import KernelArguments
 from quadrille.runtime.kernels.layer_kernels import carry_out
 
-SEQUENCE, HEAD, GROUPS, SEQUENCES = 6, 4, 3, 5
+SEQUENCE, HEAD, GROUPS, SEQUENCES, VALUE = 6, 4, 3, 5, 2
 SCALARS = {"columns": 7.0, "epsilon": 1e-5, "weight": 0.25, "dropout": 0.3, "place": 1.0, "tokens": 30.0}
 SCALARS |= {"head": 4.0, "value": 3.0, "rotated": 2.0, "pair": 5.0}
 WHOLE, SMALL = 1 << 30, 40
@@ -60,6 +60,8 @@ def attention_arguments(function, group, extra):
         "-": GROUPS * group,
         "w": GROUPS * group * SEQUENCE,
     }
+    if "value" in extra:
+        lengths |= {"(qkv)h": GROUPS * (2 * HEAD + VALUE), "(attended)h": GROUPS * VALUE}
     signature = SIGNATURES[function]
     into, sources = (arrays(random, shapes, lengths) for shapes in (signature.into, signature.sources))
     blocks = (Block((30, 30 + rows), (lengths["(qkv)h"], 2 * lengths["(qkv)h"])),) * len(sources)
@@ -127,25 +129,39 @@ class Recorded(np.ndarray):
         return result.view(Recorded)
 
 
-PASS_OF_CALL = {"exp": "exponential", "where": "select", "maximum.reduce": "row_maximum", "add.reduce": "row_sum"}
+CALLS_OF_PASS = {
+    "exponential": ("exp", "tanh"),
+    "select": ("where",),
+    "row_maximum": ("maximum.reduce",),
+    "row_sum": ("add.reduce",),
+}
 
 
 @pytest.mark.parametrize("function", ["attention", "attention_gradient", "attention_keeping_gradient"])
-def test_predicted_passes_are_the_calls_of_the_kernel(monkeypatch, function):
+@pytest.mark.parametrize(
+    "extra", [{}, {"score_cap": 0.5}, {"value": VALUE}, {"rotary_base": 9.0}, {"rotary_base": 9.0, "rotated": 2}]
+)
+def test_predicted_passes_are_the_calls_of_the_kernel(monkeypatch, function, extra):
     monkeypatch.setattr(host_passes, "PIECE_ELEMENTS", 2 * SEQUENCE**2)
-    args = attention_arguments(function, 1, {})
+    args = attention_arguments(function, 1, extra)
     monkeypatch.setattr(Recorded, "calls", [], raising=False)
     recorded = replace(args, sources=tuple(array.view(Recorded) for array in args.sources))
     carry_out(function, recorded)
     rows, columns = args.sources[0].shape
-    passes = host_passes.host_passes(function, KernelShape(rows, columns, SEQUENCE, HEAD, 1, GROUPS))
+    traits = {
+        "rotary": "rotary_base" in extra,
+        "rotated": extra.get("rotated", 0),
+        "value": extra.get("value", 0),
+        "capped": "score_cap" in extra,
+    }
+    passes = host_passes.host_passes(function, KernelShape(rows, columns, SEQUENCE, HEAD, 1, GROUPS, **traits))
 
     def counted(operation):
         chosen = [each for each in passes if each.operation == operation]
         return sum(each.calls for each in chosen), sum(each.elements for each in chosen)
 
-    for call, operation in PASS_OF_CALL.items():
-        sizes = [size for name, size, _ in Recorded.calls if name == call]
+    for operation, names in CALLS_OF_PASS.items():
+        sizes = [size for name, size, _ in Recorded.calls if name in names]
         assert (len(sizes), sum(sizes)) == counted(operation), operation
     products = [count for name, _, count in Recorded.calls if name == "matmul"]
     predicted = [each for each in passes if each.operation.startswith("product")]
@@ -153,7 +169,7 @@ def test_predicted_passes_are_the_calls_of_the_kernel(monkeypatch, function):
         sum(each.calls for each in predicted),
         sum(each.multiplications for each in predicted),
     )
-    over_scores = [size for name, size, _ in Recorded.calls if name in ("subtract", "multiply", "divide")]
+    over_scores = [size for name, size, _ in Recorded.calls if name in ("add", "subtract", "multiply", "divide")]
     scores = SEQUENCES * GROUPS * SEQUENCE**2
     predicted_scores = counted("arithmetic")[1] + counted("elementwise")[1]
     assert sum(over_scores) == pytest.approx(predicted_scores, abs=scores)
