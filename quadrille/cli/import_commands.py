@@ -18,9 +18,11 @@ def import_job(
     from quadrille.algorithms.formats.schema_files import STDOUT, check_writable, write_text
     from quadrille.cli.parsing.numbers import whole_number
     from quadrille.experiments.import_.job_experiment import differences, experiment_text, read_job
+    from quadrille.experiments.output.destinations import check_paths_differ
     from quadrille.runtime.host.console import remark
 
     if out != STDOUT:
+        check_paths_differ({"--out": out}, {"FILE": file})
         check_writable(out)
     job = read_job(file, whole_number(gpus, "--gpus") if gpus else None)
     lines = differences(job)

@@ -1,6 +1,7 @@
 """How far off is the accounting of Megatron-LM's memory, and which causes does it need?
 
-    python -m quadrille.studies.megatron_recordings.study FOLDER
+    python -m quadrille.studies.megatron_recordings.study FOLDER          memory
+    python -m quadrille.studies.megatron_recordings.study FOLDER times    times of steps that kernels bound
 
 FOLDER holds `megatron_golden*.csv` with `megatron_golden_history_args.jsonl.gz`, and `simumax_b200_steps.csv`.
 """
@@ -21,6 +22,7 @@ from quadrille.algorithms.training.megatron_step import MegatronStep
 from quadrille.experiments.output.tables import print_tables, table
 from quadrille.runtime.host.console import run_as_program
 from quadrille.studies.megatron_recordings.recordings import Recording, golden_recordings, simumax_recordings
+from quadrille.studies.megatron_recordings.step_times import KERNELS, error_rows, step_times, time_rows
 
 RESULTS = Path(__file__).resolve().parent / "results"
 COLUMNS = ("rows", "steps", "median", "90th percentile", "worst")
@@ -113,8 +115,25 @@ def write_results(recordings: Iterable[Recording], path: Path) -> None:
             writer.writerow((row.source, row.id, row.half, row.gpu, f"{row.peak_bytes / GB:.3f}", *shown, row.refused))
 
 
-def main(folder: str = "") -> None:
+def print_times(recordings: Sequence[Recording]) -> None:
+    """Print the tables of times, and write the rows."""
+    times = list(step_times(recordings))
+    rows, columns = list(time_rows(times)), ("step", "gpu", "recordings", "recorded s", *KERNELS, "no prediction")
+    spread = ("gpu", "kernels", "steps", "mean", "median", "worst", "mean with sign")
+    print_tables(
+        table("seconds of a step", columns, rows, names=2),
+        table("errors of times", spread, list(error_rows(times)), names=2),
+    )
+    with (RESULTS / "times.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([columns, *rows])
+
+
+def main(folder: str = "", asked: str = "memory") -> None:
     """Print the tables, and write the rows.
+
+    Parameters
+    ----------
+    asked : memory or times
 
     Raises
     ------
@@ -122,7 +141,12 @@ def main(folder: str = "") -> None:
     """
     if not Path(folder).is_dir() or not folder:
         raise InputError(f"folder {folder!r}: a folder with megatron_golden.csv and simumax_b200_steps.csv is accepted")
+    if asked not in ("memory", "times"):
+        raise InputError(f"{asked!r:.40}: memory or times is accepted")
     golden, simumax = golden_recordings(Path(folder)), simumax_recordings(Path(folder))
+    if asked == "times":
+        print_times([*golden, *simumax])
+        return
     print_tables(
         table("peak of allocated memory", ("source", "half", *COLUMNS), accuracy_rows([*golden, *simumax]), names=2),
         table("causes, Megatron-LM's recordings", ("causes", "half", *COLUMNS), cause_rows(golden), names=2),

@@ -120,6 +120,14 @@ def test_faults_are_one_line_and_status_2(words, said, tmp_path, capsys):
     assert not (tmp_path / "out.toml").exists()
 
 
+def test_the_job_is_not_overwritten(tmp_path, capsys):
+    source = tmp_path / "job.sh"
+    source.write_text("x --num-layers 2")
+    assert main(["import", "job", str(source), "--out", str(source)]) == 2
+    assert "both name" in capsys.readouterr().err
+    assert source.read_text() == "x --num-layers 2"
+
+
 def test_the_number_of_gpus_is_asked_for():
     with pytest.raises(InputError, match="--gpus N"):
         megatron_job(JobArguments(BASE))
