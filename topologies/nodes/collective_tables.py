@@ -33,6 +33,8 @@ MeasuredKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all
 MEASURED: tuple[MeasuredKind, ...] = get_args(MeasuredKind)
 COLLECTIVE_SECONDS = 1e-5
 """Seconds of the smallest collective, to the nearest power of ten."""
+MOST_BEYOND = 4
+"""Largest size that a table extrapolates to, as a multiple of its largest size."""
 NO_TABLE = "none"
 """Name of no table: NCCL's model predicts."""
 TABLE_OF_GPU: Mapping[str, str] = {
@@ -85,7 +87,7 @@ class CollectiveTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
             return None
         table = self.wide.get(kind, self.collectives[kind]) if wide else self.collectives[kind]
         counts, sizes = table.axes["gpus"], table.axes["bytes"]
-        if not counts[0] <= gpus <= counts[-1]:
+        if not counts[0] <= gpus <= counts[-1] or size > MOST_BEYOND * sizes[-1]:
             return None
 
         def within(inner: float) -> float:

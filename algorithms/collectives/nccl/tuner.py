@@ -27,7 +27,6 @@ from quadrille.algorithms.collectives.nccl.tuning_constants import (
     AMD,
     BUFFER_BYTES,
     BYTES_PER_THREAD,
-    COPY_RATE,
     DATA_IN_BUFFER,
     GB,
     MANY_SENDERS,
@@ -338,8 +337,6 @@ def _channel_rate(group: NcclGroup, choice: NcclChoice) -> float:
             return group.by_nodes(TREE_MOST[group.generation]) * share
         case "nvls_tree", _:
             return group.by_nodes(NVLS_TREE_MOST[group.generation])
-        case "ring", "Simple" if group.generation in COPY_RATE:
-            return COPY_RATE[group.generation] * GB
         case _:
             return inf
 

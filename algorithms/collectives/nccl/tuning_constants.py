@@ -209,12 +209,6 @@ DOUBLED_WHERE_FEW = 4
 TREES_FASTER_INSIDE = 2.0
 """Largest ratio of a tree channel's speed inside a node to its speed between nodes."""
 
-COPY_RATE: Final[dict[Generation, float]] = {"hopper": 20.35}
-"""Rate at which one channel of a ring copies with Simple, where it was measured [GB/s].
-
-Source: xxrjun, nccl-tests-cluster, commit 455de4f8, one node of 8 H100 with NCCL 2.29: 8 channels send 128 MiB at
-162.5 GB/s.
-"""
 SEND_CHANNELS = 64
 """Channels for messages of a group inside a node, shared among its ranks."""
 SEND_PART_BYTES = 1 << 23
@@ -222,7 +216,8 @@ SEND_PART_BYTES = 1 << 23
 SEND_COPY_RATE: Final[dict[Generation, float]] = {"hopper": 10.2}
 """Rate of one such channel, whose threads are divided between sending and receiving, where it was measured [GB/s].
 
-Source of the rate, the channels and the part: the same, messages of 32 MiB to 1 GiB between 4 and 8 H100.
+Source of the rate, the channels and the part: xxrjun, nccl-tests-cluster, commit 455de4f8, one node of 8 H100 with
+NCCL 2.29: messages of 32 MiB to 1 GiB between 4 and 8 GPUs.
 """
 SEND_ACROSS: Final[dict[Generation, Triple]] = {"hopper": (40.7, 25.0, 15.2)}
 """Rate of one message between nodes: on two nodes, on more, and in a group of more than 64 ranks [GB/s].
