@@ -199,6 +199,7 @@ def _simulated_collective(
         algorithm=question.choices.nccl_algorithm,
         protocol=question.choices.nccl_protocol,
         root=question.root,
+        item_bytes=question.item_bytes,
         settings=question.nccl,
         options=question.options,
     )

@@ -27,6 +27,8 @@ from quadrille.topologies.network import Floats
 from quadrille.topologies.routes.routing import Routes
 
 Key = tuple[object, ...]
+LEAST_ITEM_BYTES = 2
+"""Size of the smallest elements of a schedule [B]."""
 
 
 @dataclass(slots=True, eq=False)
@@ -111,7 +113,16 @@ class NcclTimes:
         """The result with one algorithm and protocol."""
         endpoints, routes = self.placement.of_rank, self._routes[0]
         return nccl_collective(
-            kind, size, groups, endpoints, self.machine, routes, algorithm=algorithm, protocol=protocol, root=root
+            kind,
+            size,
+            groups,
+            endpoints,
+            self.machine,
+            routes,
+            algorithm=algorithm,
+            protocol=protocol,
+            root=root,
+            item_bytes=LEAST_ITEM_BYTES,
         )
 
     def check(self) -> None:

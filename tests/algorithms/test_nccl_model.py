@@ -270,7 +270,8 @@ def test_a_plan_s_ring_has_nccl_s_bandwidth_where_only_its_own_limits_bind(group
     choice = choose("all_reduce", 8 * GIB, group, algorithm="ring", protocol=protocol)
     found = plan("all_reduce", 8 * GIB, group, choice)
     links = group.channels * (group.intra_bandwidth if group.nodes <= 2 else group.inter_bandwidth)
-    carried = min(links / found.wire_factor, found.channels * found.channel_rate)
+    limit = inf if protocol == "Simple" else found.channel_rate  # NCCL's own model lacks the rate of a copying channel
+    carried = min(links / found.wire_factor, found.channels * limit)
     ratio = group.ranks / (2 * (group.ranks - 1))
     assert carried * ratio == pytest.approx(bandwidth("all_reduce", group, "ring", protocol))
 

@@ -65,7 +65,13 @@ Slowdown = Annotated[float, Meta(ge=1)]
 CHUNK_BYTES_OF_OLD_FILES = 60 << 10
 """In files made before they said it, runs were in such chunks."""
 LATER: dict[str, dict[str, object]] = {
-    "device": {"kernel": (), "kernel_table": "", "passes": (), "following_overhead_seconds": None},
+    "device": {
+        "kernel": (),
+        "kernel_table": "",
+        "collective_table": "",
+        "passes": (),
+        "following_overhead_seconds": None,
+    },
     "host": {"shared_by_hosts": False, "idle_core_seconds": 0.0, "library": ()},
     "network": {
         "payload_share": 1.0,
@@ -110,6 +116,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     passes : measured passes over arrays on a host, of which attention, embeddings and the cross entropy consist
     kernel_table : name of a table of measured kernels, such as h100-sxm, from which products and fused attention take
         their times on a GPU without measured rows; empty for the shares of the peaks (`achieved`)
+    collective_table : name of a table of measured collectives, such as h100-sxm, from which NCCL's collectives inside a
+        node take their times; empty for the table of the node's GPUs if there is one, none for NCCL's model
 
     Raises
     ------
@@ -130,14 +138,26 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     kernel: tuple[KernelRow, ...] = ()
     passes: tuple[PassRow, ...] = ()
     kernel_table: str = ""
+    collective_table: str = ""
 
     def __post_init__(self) -> None:
+        self._check_collective_table()
         if not self.kernel_table:
             return
         from quadrille.topologies.nodes.kernel_tables import kernel_table_names  # most machines name no table
 
         if self.kernel_table not in kernel_table_names():
             raise ValueError(f"kernel_table {self.kernel_table!r}: accepted are {', '.join(kernel_table_names())}")
+
+    def _check_collective_table(self) -> None:
+        """Raises ValueError for a table of collectives that does not exist."""
+        if not self.collective_table:
+            return
+        from quadrille.topologies.nodes.collective_tables import NO_TABLE, collective_table_names
+
+        accepted = (*collective_table_names(), NO_TABLE)
+        if self.collective_table not in accepted:
+            raise ValueError(f"collective_table {self.collective_table!r}: accepted are {', '.join(accepted)}")
 
     @property
     def pointwise_overhead(self) -> float:

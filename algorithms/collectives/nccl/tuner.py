@@ -28,13 +28,19 @@ from quadrille.algorithms.collectives.nccl.tuning_constants import (
     BUFFER_BYTES,
     BYTES_PER_THREAD,
     DATA_IN_BUFFER,
+    GB,
+    MANY_SENDERS,
     MOST_THREADS,
     NVLS_EFFICIENCY,
     NVLS_TREE_MOST,
     PAT_EFFICIENCY,
     RING_EFFICIENCY,
     RING_LL128_MOST,
+    SEND_ACROSS,
+    SEND_CHANNELS,
+    SEND_COPY_RATE,
     SEND_LL_BYTES,
+    SEND_PART_BYTES,
     STEPS,
     TREE_EFFICIENCY,
     TREE_LL,
@@ -235,34 +241,57 @@ def plan(kind: CollectiveKind, size_bytes: float, group: NcclGroup, choice: Nccl
     )
 
 
-def send_receive_plan(message_bytes: float, group: NcclGroup) -> NcclPlan:
+def send_receive_plan(message_bytes: float, group: NcclGroup, *, turns: int = 1) -> NcclPlan:
     """Returns the input of a flow simulation for messages that are sent and received in one group, as an all-to-all is.
 
-    NCCL's tuner does not predict these messages; the latency is that of one step of a ring.
+    NCCL's tuner does not predict these messages; the latency is that of one step of a ring.  Inside a node, the
+    ranks share the channels, and a large message takes more of them (`send_channels`).
 
     Parameters
     ----------
     message_bytes : size of each message [B]
     group : group of ranks
+    turns : number of other nodes to which each rank sends, one after the other
 
     Source: NVIDIA, NCCL 2.28, src/enqueue.cc, scheduleP2pTasksToPlan; NCCL_P2P_LL_THRESHOLD.
     """
     protocol: Protocol = "LL" if message_bytes <= SEND_LL_BYTES else "Simple"
     base, inside, between = step_latencies(group, "ring", protocol)
+    channels, rate = send_channels(message_bytes, group)
     return NcclPlan(
         algorithm="sendrecv",
         protocol=protocol,
-        channels=group.channels_in_all,
+        channels=channels,
         wire_factor=1 / RING_EFFICIENCY[protocol],
-        channel_rate=inf,
+        channel_rate=rate,
         base_latency=base,
         step_latency_intra=inside,
         step_latency_inter=between,
-        mean_step_latency=between if group.nodes > 1 else inside,
+        mean_step_latency=between * max(1, turns) if group.nodes > 1 else inside,
         steps=1,
         chunk_bytes=BUFFER_BYTES[protocol] / STEPS * DATA_IN_BUFFER[protocol],
         seconds=0.0,
     )
+
+
+def send_channels(message_bytes: float, group: NcclGroup) -> tuple[int, float]:
+    """Number of channels of one message in a group, and the rate of each [B/s]; inf if only the links limit it.
+
+    >>> from quadrille.algorithms.collectives.nccl.communicator import communicator
+    >>> [send_channels(size << 20, communicator(8, 1, "hopper", nvlinks=18))[0] for size in (1, 64, 128, 256, 1024)]
+    [8, 8, 16, 32, 64]
+    """
+    if group.generation not in SEND_COPY_RATE:
+        return group.channels_in_all, inf
+    if group.nodes > 1:
+        of_two, of_more, of_many = SEND_ACROSS[group.generation]
+        rate = of_two if group.nodes == 2 else of_more if group.ranks <= MANY_SENDERS else of_many
+        channels = 2 if group.ranks <= MANY_SENDERS else 1
+        return channels, rate * GB / channels
+    channels = max(1, 1 << halvings(SEND_CHANNELS // group.ranks))
+    while message_bytes > channels * SEND_PART_BYTES and channels < SEND_CHANNELS:
+        channels *= 2
+    return channels, SEND_COPY_RATE[group.generation] * GB
 
 
 def _steps(kind: CollectiveKind, group: NcclGroup, algorithm: Algorithm) -> int:

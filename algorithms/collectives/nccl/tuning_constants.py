@@ -209,5 +209,22 @@ DOUBLED_WHERE_FEW = 4
 TREES_FASTER_INSIDE = 2.0
 """Largest ratio of a tree channel's speed inside a node to its speed between nodes."""
 
+SEND_CHANNELS = 64
+"""Channels for messages of a group inside a node, shared among its ranks."""
+SEND_PART_BYTES = 1 << 23
+"""Part of a message on a channel above which the message takes twice as many channels [B]."""
+SEND_COPY_RATE: Final[dict[Generation, float]] = {"hopper": 10.2}
+"""Rate of one such channel, whose threads are divided between sending and receiving, where it was measured [GB/s].
+
+Source of the rate, the channels and the part: xxrjun, nccl-tests-cluster, commit 455de4f8, one node of 8 H100 with
+NCCL 2.29: messages of 32 MiB to 1 GiB between 4 and 8 GPUs.
+"""
+SEND_ACROSS: Final[dict[Generation, Triple]] = {"hopper": (40.7, 25.0, 15.2)}
+"""Rate of one message between nodes: on two nodes, on more, and in a group of more than 64 ranks [GB/s].
+
+Source: the same, two and ten nodes of 8 H100 with one 400 Gb/s card each.
+"""
+MANY_SENDERS = 64
+"""Ranks of a group above which a message between nodes takes a single channel."""
 SEND_LL_BYTES = 16384
 """Messages up to this size are sent by the protocol LL, larger ones by Simple (NCCL_P2P_LL_THRESHOLD) [B]."""

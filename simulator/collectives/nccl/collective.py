@@ -14,6 +14,9 @@ groups at once, comes from the links:
     sendrecv    for all-to-all and send-receive: all messages at once; between nodes by the NIC of the receiver's rail
                 (`pxn.py`)
 
+Inside a node whose GPUs' collectives were measured, a table says how long this takes
+(`measured.py`), and the links say which bytes go where.
+
 NCCL's latencies are of whole hops and replace those of the links. Of an NVLink's
 data-sheet rate NCCL counts what arrives beside headers (`layout.py`).
 """
@@ -25,7 +28,7 @@ import numpy as np
 
 from quadrille.algorithms.collectives.nccl.communicator import NcclGroup
 from quadrille.algorithms.collectives.nccl.tuner import NcclPlan, choose, plan, send_receive_plan
-from quadrille.algorithms.collectives.nccl.tuning_constants import Algorithm, Protocol
+from quadrille.algorithms.collectives.nccl.tuning_constants import AMD, Algorithm, Protocol
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.simulator.collectives.collective import CollectiveResult, SimulationOptions
 from quadrille.simulator.collectives.nccl.layout import (
@@ -39,6 +42,7 @@ from quadrille.simulator.collectives.nccl.layout import (
     unplaced,
     vendor_of,
 )
+from quadrille.simulator.collectives.nccl.measured import measured_time, with_time
 from quadrille.simulator.collectives.nccl.patterns import (
     MOST_FLOWS,
     simulate_nvls,
@@ -90,6 +94,7 @@ def nccl_collective(
     algorithm: Algorithm | None = None,
     protocol: Protocol | None = None,
     root: int = 0,
+    item_bytes: int = 1,
     settings: NcclSettings = NEUTRAL_SETTINGS,
     options: SimulationOptions = DEFAULT_OPTIONS,
 ) -> NcclResult:
@@ -99,6 +104,7 @@ def nccl_collective(
     ----------
     groups : ranks of each group [groups, members]
     endpoints : endpoint of each rank
+    item_bytes : size of an element [B]; 1 if it is not known
 
     Raises
     ------
@@ -140,6 +146,12 @@ def nccl_collective(
             relays = not is_amd(machine)
             result, paths = simulate_sends(placed, relays=relays), 1
     why = _reason(nccl_plan, paths, group, algorithm, protocol) + unplaced_why
+    if algorithm is None and protocol is None:
+        measured = measured_time(
+            kind, size_bytes, endpoints[groups], machine, routes.net, settings, wide=item_bytes > 1
+        )
+        if measured is not None:
+            result, why = with_time(result, measured), why + measured.why
     library: Library = "rccl" if is_amd(machine) else "nccl"
     launched = replace(result, seconds=result.seconds + settings.launch_seconds)
     return NcclResult(launched, nccl_plan, paths, why, library)
@@ -155,7 +167,10 @@ def _plan(
 ) -> NcclPlan:
     """What NCCL does: the choice of its tuner, or messages in one group for an all-to-all and a send-receive."""
     if kind in ("all_to_all", "send_receive") and algorithm is None:
-        return send_receive_plan(size_bytes if kind == "send_receive" else size_bytes / group.ranks, group)
+        if kind == "send_receive":
+            return send_receive_plan(size_bytes, group)
+        turns = 1 if group.generation in AMD else group.nodes - 1  # of RCCL no measurement across nodes is at hand
+        return send_receive_plan(size_bytes / group.ranks, group, turns=turns)
     if settings.planned is not None:
         return settings.planned(kind, size_bytes, group)
     return plan(kind, size_bytes, group, choose(kind, size_bytes, group, algorithm=algorithm, protocol=protocol))

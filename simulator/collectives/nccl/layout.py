@@ -162,6 +162,20 @@ def _leaves(net: Network, link: int) -> bool:
     return bool(first <= net.sources[link] < first + count)
 
 
+def switch_links(net: Network) -> tuple[Ints, Ints]:
+    """The link of each endpoint to its NVSwitch, and the link back."""
+    first, count = net.kinds["nvswitch"]
+    nodes = net.endpoint_nodes()
+    place = np.full(net.node_count, -1)
+    place[nodes] = np.arange(len(nodes))
+    up, down = np.full(len(nodes), -1), np.full(len(nodes), -1)
+    upward = (net.targets >= first) & (net.targets < first + count) & (place[net.sources] >= 0)
+    downward = (net.sources >= first) & (net.sources < first + count) & (place[net.targets] >= 0)
+    up[place[net.sources[upward]]] = np.flatnonzero(upward)
+    down[place[net.targets[downward]]] = np.flatnonzero(downward)
+    return up, down
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclSettings:
     """Corrections of NCCL's model for one site; all neutral by default.
@@ -174,6 +188,7 @@ class NcclSettings:
     ll128 : whether LL128 may be used; between nodes it needs NICs close to the GPUs
     as_root : a broadcast's time is the root's alone, one after another, as nccl-tests measured until 2021
     planned : NCCL's choice for a group and size, if it is another version's
+    measured : whether collectives inside a node take their times from the node's measured collectives, if there are any
     """
 
     launch_seconds: float = 0.0
@@ -183,6 +198,7 @@ class NcclSettings:
     ll128: bool = True
     as_root: bool = False
     planned: Callable[[CollectiveKind, float, NcclGroup], NcclPlan] | None = None
+    measured: bool = True
 
 
 NEUTRAL_SETTINGS = NcclSettings()

@@ -15,11 +15,10 @@ from quadrille.algorithms.collectives.nccl.tuning_constants import BYTES_PER_THR
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.simulator.collectives.collective import CollectiveResult, simulate_collective
-from quadrille.simulator.collectives.nccl.layout import PlacedPlan, simulate_concurrently
+from quadrille.simulator.collectives.nccl.layout import PlacedPlan, simulate_concurrently, switch_links
 from quadrille.simulator.collectives.nccl.pxn import RailPaths
 from quadrille.simulator.collectives.node_layouts import NodeBlocks, node_blocks, tree_edges
 from quadrille.simulator.collectives.programs import CollectiveJob, Floats, Ints
-from quadrille.topologies.network import Network
 from quadrille.topologies.routes.paths import Paths
 
 
@@ -65,6 +64,7 @@ def simulate_sends(placed: PlacedPlan, *, relays: bool) -> CollectiveResult:
         placed.groups,
         placed.bytes,
         wire_factor=placed.plan.wire_factor,
+        cap=placed.cap(1),
         latency=placed.plan.mean_step_latency,
         crosswise=is_crosswise,
         at_once=True,
@@ -196,7 +196,7 @@ def simulate_nvls(placed: PlacedPlan) -> tuple[CollectiveResult, int]:
     share = np.empty(len(flat))
     owner = np.repeat(np.arange(len(endpoints)), endpoints.shape[1])
     share[owner * endpoints.shape[1] + nodes.slots.ravel()] = _parts_of_heads(nodes)
-    up, down = _switch_links(net)
+    up, down = switch_links(net)
     sent, received = _nvls_parts(placed.kind, share)
     links = np.concatenate([up[flat], down[flat]])
     sizes = np.concatenate([sent, received]) * placed.bytes * placed.plan.wire_factor
@@ -240,20 +240,6 @@ def _nvls_parts(kind: CollectiveKind, share: Floats) -> tuple[Floats, Floats]:
             return share, np.ones_like(share)
         case _:
             return np.ones_like(share), share
-
-
-def _switch_links(net: Network) -> tuple[Ints, Ints]:
-    """The link of each endpoint to its NVSwitch, and the link back."""
-    first, count = net.kinds["nvswitch"]
-    nodes = net.endpoint_nodes()
-    place = np.full(net.node_count, -1)
-    place[nodes] = np.arange(len(nodes))
-    up, down = np.full(len(nodes), -1), np.full(len(nodes), -1)
-    upward = (net.targets >= first) & (net.targets < first + count) & (place[net.sources] >= 0)
-    downward = (net.sources >= first) & (net.sources < first + count) & (place[net.targets] >= 0)
-    up[place[net.sources[upward]]] = np.flatnonzero(upward)
-    down[place[net.targets[downward]]] = np.flatnonzero(downward)
-    return up, down
 
 
 def _rails(placed: PlacedPlan, nodes: NodeBlocks, endpoints: Ints) -> tuple[Paths, Floats]:

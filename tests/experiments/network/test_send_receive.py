@@ -34,10 +34,27 @@ def test_a_ring_of_cables_carries_each_message_on_its_own_cable():
     assert send_receive("ring:hosts=6,bandwidth=1e9,latency=0", 6, 10**9).seconds == pytest.approx(1.0, rel=1e-9)
 
 
-@pytest.mark.parametrize("collectives", ["own", "nccl"])
-@pytest.mark.parametrize("gpus", [16, 24])
-def test_between_nodes_one_card_carries_the_buffer_whatever_the_number_of_cards(gpus, collectives):
-    assert send_receive("h100-superpod", gpus, collectives=collectives).bus_bandwidth == pytest.approx(50e9, rel=5e-3)
+@pytest.mark.parametrize(
+    ("machine", "gpus", "collectives", "rate"),
+    [
+        ("h100-superpod", 16, "own", 50e9),
+        ("h100-superpod", 24, "own", 50e9),
+        ("selene", 24, "nccl", 25e9),
+        ("h100-superpod", 16, "nccl", 40.7e9),
+        ("h100-superpod", 24, "nccl", 25.0e9),
+        ("h100-superpod", 72, "nccl", 15.2e9),
+    ],
+)
+def test_between_nodes_one_card_carries_the_buffer_at_most_at_nccl_s_rate_of_a_message(
+    machine, gpus, collectives, rate
+):
+    assert send_receive(machine, gpus, collectives=collectives).bus_bandwidth == pytest.approx(rate, rel=5e-3)
+
+
+@pytest.mark.parametrize(("mebibytes", "channels"), [(32, 8), (64, 8), (128, 16), (256, 32)])
+def test_inside_a_node_of_h100_a_message_takes_channels_by_its_size(mebibytes, channels):
+    answer = send_receive("h100-superpod", 8, mebibytes << 20, collectives="nccl")
+    assert answer.seconds == pytest.approx((8.4 + 3.4) * 1e-6 + (mebibytes << 20) / (channels * 10.2e9), rel=1e-9)
 
 
 def test_inside_a_node_it_runs_at_the_nvlinks_rate_of_data():

@@ -102,7 +102,7 @@ def same_question(made):
     """What `sum dA` does: 1024 x 4096 numbers of 4 bytes over x, all four groups at once."""
     assert made["grid"] == {"data": 1, "z": 4, "y": 1, "x": 8}
     flags = ["--bytes", str(1024 * 4096 * 4), "--gpus", "32", "--group", "8", "--stride", "1", "--concurrent", "all"]
-    return [*flags, "--machine", "h100-superpod"]
+    return [*flags, "--machine", "h100-superpod", "--dtype", "float32"]
 
 
 def test_an_algorithm_of_nccl_is_held_to_where_there_is_one(capsys):

@@ -6,6 +6,7 @@ import pytest
 from quadrille import collective, find_machine
 from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.experiments.network.collective_question import CollectiveQuestion
+from quadrille.simulator.collectives.nccl.collective import NcclSettings
 from quadrille.topologies.joined_gpus import joined_endpoints
 from quadrille.topologies.machines.machine_catalogue import MACHINES, host_link_of, machine
 from quadrille.topologies.routes.routing import Routes
@@ -23,8 +24,16 @@ NIC_BANDWIDTHS = {
 }
 
 
-def predicted(name, kind, size, gpus, algorithm="nccl"):
-    question = CollectiveQuestion(kind=kind, bytes=size, gpus=gpus, group=gpus, choices=parse_choices(algorithm))
+def predicted(name, kind, size, gpus, algorithm="nccl", *, measured=False, item_bytes=1):
+    question = CollectiveQuestion(
+        kind=kind,
+        bytes=size,
+        gpus=gpus,
+        group=gpus,
+        choices=parse_choices(algorithm),
+        item_bytes=item_bytes,
+        nccl=NcclSettings(measured=measured),
+    )
     return collective(question, find_machine(name, gpus=gpus))
 
 
@@ -125,3 +134,8 @@ MEASURED = (
 def test_nccl_s_model_on_data_sheets_is_at_most_a_quarter_faster_than_measured(name, kind, gpus, size, seconds):
     ratio = predicted(name, kind, size, gpus).seconds / seconds
     assert 0.75 < ratio < 1
+
+
+@pytest.mark.parametrize(("name", "kind", "gpus", "size", "seconds"), MEASURED)
+def test_tables_hold_the_measurements_that_they_were_made_from(name, kind, gpus, size, seconds):
+    assert predicted(name, kind, size, gpus, measured=True, item_bytes=2).seconds == pytest.approx(seconds, rel=0.06)
