@@ -15,6 +15,10 @@ from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.kernel_signatures import Function
 
 GemmLayout = Literal["NN", "NT", "TN"]
+SmallPrecision = Literal["fp8", "fp8-delayed", "fp8-block", "mxfp8", "nvfp4"]
+"""Precision of a product whose operands have 8 or 4 bits, with the kind of its scales (`small_numbers.py`)."""
+Products = Literal["dtype"] | SmallPrecision
+"""Precision of the products of linear layers: that of the activations, or a small one."""
 PointwiseFunction = Literal["zero", "copy", "add"]
 Combination = Literal["sum", "max"]
 OverlapName = Literal["oar", "ors", "oag"]
@@ -35,7 +39,10 @@ Kind = Literal["gemm", "pointwise", "kernel", "host_copy", "host_kernel", "send"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gemm:
-    """c = op(a) op(b), or c += op(a) op(b); `layout` says which operand is transposed (NN, NT, TN)."""
+    """c = op(a) op(b), or c += op(a) op(b); `layout` says which operand is transposed (NN, NT, TN).
+
+    `precision` is that of operands of 8 or 4 bits; None for operands in the schedule's dtype.
+    """
 
     name: str
     a: str
@@ -44,6 +51,7 @@ class Gemm:
     layout: GemmLayout = "NN"
     accumulate: bool = False
     after: tuple[str, ...] = ()
+    precision: SmallPrecision | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

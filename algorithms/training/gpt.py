@@ -17,7 +17,7 @@ from typing import Any, get_args
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.schedule.ops import Kernel
+from quadrille.algorithms.schedule.ops import Kernel, Products
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.schedule.schedule import Schedule, declare
@@ -36,6 +36,7 @@ from quadrille.algorithms.training.precision import Precision, in_dtype_of_stati
 from quadrille.algorithms.training.query_key_norm import HEAD
 from quadrille.algorithms.training.recompute import Attention, Recompute, find_attention, find_recompute
 from quadrille.algorithms.training.scheme import ONE, Scheme
+from quadrille.algorithms.training.small_numbers import check_small, small_precision
 from quadrille.algorithms.training.sparsity import PruneMethod, Pruning, index_names, pruned_layer
 from quadrille.algorithms.training.step_programs import bucket_tensors, initial_state
 from quadrille.algorithms.training.transformer import LAYER, LayerShape, transformer_layer
@@ -76,6 +77,8 @@ class Gpt:
     sparsity : share of the elements of the layers' weight matrices that are pruned (`sparsity.py`)
     prune : which elements are kept
     sparse_states : whether gradients and optimizer states of pruned matrices are compressed
+    products : precision of the products of linear layers (`small_numbers.py`)
+    fp8_param_gather : whether weights are stored and gathered in small numbers alone
     """
 
     layers: int
@@ -105,6 +108,8 @@ class Gpt:
     sparsity: float = 0.0
     prune: PruneMethod = "magnitude"
     sparse_states: bool = False
+    products: Products = "dtype"
+    fp8_param_gather: bool = False
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "sequence", "vocabulary", "batch", "steps"):
@@ -119,6 +124,8 @@ class Gpt:
             raise InputError(refusal)
         if self.dtype not in get_args(DType):
             raise InputError(f"dtype {self.dtype!r}: accepted are {', '.join(get_args(DType))}")
+        excluded = "sparsity" if self.sparsity else "offload" if self.offload is not None else ""
+        check_small(self.products, self.dtype, gathers_small=self.fp8_param_gather, excluded=excluded)
         find_attention(self.attention)
         find_recompute(self.recompute)
         ParameterSharding(self.zero, self.precision, pruning=self.pruning)
@@ -131,7 +138,7 @@ class Gpt:
 
     @property
     def precision(self) -> Precision:
-        return Precision(self.dtype, self.gradient_bytes)
+        return Precision(self.dtype, self.gradient_bytes, self.products, self.fp8_param_gather)
 
     @property
     def pruning(self) -> Pruning:
@@ -276,6 +283,7 @@ def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages, parts: Microbatc
         problem.recompute,
         architecture,
         dropout,
+        small_precision(problem.products),
     )
     norm = Norm("last", rows, hidden, problem.hidden, "X", "last N", "dlast N", "dX", kind=architecture.norm)
     last = normalisation(norm, scheme)

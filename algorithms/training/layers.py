@@ -33,6 +33,7 @@ class Parameter:
     gradient_shard_of : tensor whose buffer stores the gradient, if it is a shard
     buckets : number of buckets in which the optimizer updates it from host memory; 0 if its state is on the device
     pruned : share of the elements that pruning keeps; None for a parameter that is not pruned
+    small : whether products read it in 8 or 4 bits (`small_numbers.py`)
     """
 
     tensor: Tensor
@@ -42,6 +43,7 @@ class Parameter:
     gradient_shard_of: str | None = None
     buckets: int = 0
     pruned: Kept | None = None
+    small: bool = False
 
     @property
     def name(self) -> str:

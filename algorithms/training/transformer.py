@@ -16,12 +16,13 @@ Learners", 2019 (normalisation first).
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.expressions import Affine, Min, Modulo, Scaled, Sum
 from quadrille.algorithms.schedule.kernel_signatures import Function
-from quadrille.algorithms.schedule.ops import Kernel, Pointwise
+from quadrille.algorithms.schedule.ops import Kernel, Pointwise, SmallPrecision
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import Choice, Program
 from quadrille.algorithms.schedule.tensors import Copies, ElementType, Tensor
@@ -33,6 +34,7 @@ from quadrille.algorithms.training.normalisation import Norm, normalisation
 from quadrille.algorithms.training.query_key_norm import query_key_norm
 from quadrille.algorithms.training.recompute import Attention, Recompute, with_recomputation
 from quadrille.algorithms.training.scheme import Linear, Orientation, Scheme
+from quadrille.algorithms.training.small_numbers import small_linear, without_unread_copies
 
 LAYER = "layer"
 DROPPED_GRADIENT = "dX before dropout"
@@ -57,6 +59,7 @@ class LayerShape:
     recompute : activation recomputation
     architecture : differences from the plain GPT
     dropout : dropout of the layer
+    products : precision of the products, if their operands have 8 or 4 bits
     """
 
     layers: int
@@ -68,6 +71,7 @@ class LayerShape:
     recompute: Recompute = "none"
     architecture: Architecture = PLAIN
     dropout: Dropout = NO_DROPOUT
+    products: SmallPrecision | None = None
 
     @property
     def head(self) -> int:
@@ -126,21 +130,24 @@ class LayerShape:
 def transformer_layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
     """Ops of a layer, from `X` to the `X` of the next, and of its gradient `dX`."""
     layer = _layer(shape, rows, scheme)
+    if shape.products is not None:
+        layer = without_unread_copies(layer)
     return with_recomputation(layer, output="X") if shape.recompute == "full" else layer
 
 
 def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
     """The layer that stores what its backward pass reads."""
     hidden, inner, heads = Part("hidden"), Part("inner"), shape.of_queries(shape.head)
+    linear = partial(_product, shape, scheme)
     attention, mlp = (_branch(shape, rows, scheme, number) for number in (1, 2))
-    qkv = scheme.linear(
+    qkv = linear(
         _linear(shape, rows, "QKV", (hidden, shape.qkv), (attention.reads, "QKV"), ("dN1", "dQKV")),
     )
-    project = scheme.linear(
+    project = linear(
         _linear(shape, rows, "project", (heads, hidden), ("A", "D"), ("dA", attention.gradient), "transposed")
     )
-    up = scheme.linear(_linear(shape, rows, "up", (hidden, shape.up), (mlp.reads, "U"), ("dN2", "dU")))
-    down = scheme.linear(_linear(shape, rows, "down", (inner, hidden), ("G", "E"), ("dG", mlp.gradient), "transposed"))
+    up = linear(_linear(shape, rows, "up", (hidden, shape.up), (mlp.reads, "U"), ("dN2", "dU")))
+    down = linear(_linear(shape, rows, "down", (inner, hidden), ("G", "E"), ("dG", mlp.gradient), "transposed"))
     architecture, both_heads = shape.architecture, (shape.heads, shape.heads // shape.group)
     qk_norm = query_key_norm(architecture.qk_norm, both_heads, shape.head, rows, shape.copies, scheme)
     scores, (activation, activation_gradient) = _attention(shape), shape.mlp_functions
@@ -266,6 +273,11 @@ def _linear(
         shape.copies,
         biased=shape.architecture.biases or (name == "QKV" and shape.architecture.qkv_biases),
     )
+
+
+def _product(shape: LayerShape, scheme: Scheme, linear: Linear) -> Layer:
+    """The layer of a product, of small numbers if the shape says so."""
+    return scheme.linear(linear) if shape.products is None else small_linear(linear, scheme, shape.products)
 
 
 def _with_copies(shape: LayerShape, sublayer: Layer) -> list[Tensor]:

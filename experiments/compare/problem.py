@@ -28,6 +28,8 @@ DEFAULT_OPTIONS = {
     "sparsity": 0.0,
     "prune": "magnitude",
     "sparse_states": False,
+    "products": "dtype",
+    "fp8_param_gather": False,
 }
 """Default values of options, which labels omit."""
 

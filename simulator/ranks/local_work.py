@@ -125,7 +125,7 @@ def estimate_op(
         return host_seconds(op, sizes, model.host_link), False, 0.0
     if isinstance(op, Gemm):
         assert sizes.product is not None
-        estimates = [model.gemm(*sizes.product, op.layout)]
+        estimates = [model.gemm(*sizes.product, op.layout, op.precision)]
         if op.accumulate:
             estimates.append(model.memory("add", sizes.written))
     elif isinstance(op, Kernel):
