@@ -4,14 +4,16 @@ A GPU without a table of measured kernels reaches
 
     share of the peak in small numbers = share of the peak in 16 bits · `SMALL_SHARES`
 
-The factors are the ratio of both median rates over the same products (at least 2,048 x 1,024 x 1,024), each divided by
-its peak, on one GPU; the other GPUs judge it:
+The factors are the ratio of both median rates over products of at least 5e11 flop, as training has them, each divided
+by its peak, on one GPU; the other GPUs judge it:
 
-    float8, fp8      learnt on H100 0.70    B200 0.68, GB200 0.68, GB300 0.65
-    float8, blocks   learnt on H100 0.72    B200 0.80, GB200 0.83, GB300 0.78
-    float4           learnt on B200 0.55    GB200 0.54, GB300 0.33 (of a peak that is 1.5 times that of GB200)
+    float8, fp8      learnt on H100 0.85    B200 0.84, GB200 0.87, GB300 0.80
+    float8, blocks   learnt on H100 0.81    B200 0.88, GB200 0.98, GB300 0.86
+    float4           learnt on B200 0.69    GB200 0.72, GB300 0.43 (of a peak that is 1.5 times that of GB200)
 
-MXFP8 has the factor and the tables of products in blocks: Blackwell computes both with scales of blocks.
+MXFP8 has the factor and the tables of FP8 with one scale: training multiplies both with cuBLASLt, at equal peaks.  The
+tables of products in blocks are of kernels for inference; with them, steps of Llama 3 8B in MXFP8 are 5 to 8 % faster
+(`studies/small_numbers`).
 
 Source: aiconfigurator-core 0.12.0 (NVIDIA, PyPI), GEMM tables; NVIDIA, Transformer Engine, "FP8 primer" (FP8 from
 Hopper on, MXFP8 and NVFP4 from Blackwell on); AMD, "CDNA 3" and "CDNA 4" white papers (FP8; MXFP8).
@@ -33,9 +35,9 @@ GENERATIONS: dict[str, tuple[Generation, ...]] = {
     "nvfp4": ("blackwell",),
 }
 """Generations whose matrix units compute a precision."""
-TABLES = {"fp8": "fp8", "fp8-delayed": "fp8", "fp8-block": "fp8_block", "mxfp8": "fp8_block", "nvfp4": "nvfp4"}
+TABLES = {"fp8": "fp8", "fp8-delayed": "fp8", "fp8-block": "fp8_block", "mxfp8": "fp8", "nvfp4": "nvfp4"}
 """Precision of a table of measured kernels (`kernel_tables.py`) by precision of products."""
-SMALL_SHARES = {"fp8": 0.70, "fp8_block": 0.72, "nvfp4": 0.55}
+SMALL_SHARES = {"fp8": 0.85, "fp8_block": 0.81, "nvfp4": 0.69}
 """Share of the peak in small numbers / share of the peak in 16 bits, by precision of a table; see above."""
 
 
