@@ -23,6 +23,7 @@ from quadrille.algorithms.formats.tabular import Tabular
 from quadrille.algorithms.formats.workload import Count, Size, Workload
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.grid import AXES, NEWER_AXES, Axis
+from quadrille.algorithms.schedule.ops import Products
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.units import LONGEST_SECONDS, format_seconds
 
@@ -87,6 +88,8 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     prune : weights that pruning keeps
     sparse_states : whether gradients and optimizer states of pruned weights are compressed
     context_parallel : form of context parallelism; absent for a ring
+    products : precision of the products of linear layers; absent for that of the dtype
+    fp8_param_gather : whether weights are stored and gathered in small numbers alone
     steps : training steps of one run
     clip : largest norm of all gradients together; 0 for none
     keep_first : layers of a stage that keep their gathered weights
@@ -119,6 +122,8 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     prune: Literal["magnitude", "random"] | UnsetType = UNSET
     sparse_states: bool | UnsetType = UNSET
     context_parallel: Literal["ring", "all-gather", "ulysses"] | UnsetType = UNSET
+    products: Products | UnsetType = UNSET
+    fp8_param_gather: bool | UnsetType = UNSET
     steps: Size | UnsetType = UNSET
     clip: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
     keep_first: Count | UnsetType = UNSET

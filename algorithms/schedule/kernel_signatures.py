@@ -15,6 +15,9 @@ The table `SIGNATURES` covers all local functions except matrix products.  A sha
 So `"swiglu": into=("m n",), sources=("m 2n",)` says that SwiGLU reads a block of 2n columns and writes n columns of the
 same rows.
 
+Small numbers (`small_numbers.py`): `cast_twice` writes a copy along rows and one along columns, `largest` finds the
+largest magnitude, `to_columns` transposes the stored bytes of a block.
+
 A function that sums over rows or columns of a source leaves a partial sum over the grid axes that cut them (`sums`).
 Only a linear function accepts partial sums.
 
@@ -36,6 +39,9 @@ Function = Literal[
     "transpose",
     "add_region",
     "cast",
+    "cast_twice",
+    "largest",
+    "to_columns",
     "add_bias",
     "column_sums",
     "gelu",
@@ -155,6 +161,9 @@ SIGNATURES: dict[Function, KernelSignature] = {
     "add_to": KernelSignature(updates=("=",), sources=("=",), linear=True),
     "add_region": KernelSignature(updates=("- -",), sources=("- -",), linear=True),
     "cast": KernelSignature(into=("=",), sources=("=",), linear=True),
+    "cast_twice": KernelSignature(into=("=", "="), sources=("=",)),
+    "largest": KernelSignature(sources=("=",)),
+    "to_columns": KernelSignature(into=("=",), sources=("=",)),
     "transpose": KernelSignature(into=("n m",), sources=("m n",), linear=True),
     "add_bias": KernelSignature(updates=("m n",), sources=("1 n",)),
     "column_sums": KernelSignature(into=("1 n",), sources=("m n",), linear=True, sums=(("rows", 0),)),

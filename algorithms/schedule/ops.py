@@ -15,6 +15,10 @@ from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.kernel_signatures import Function
 
 GemmLayout = Literal["NN", "NT", "TN"]
+SmallPrecision = Literal["fp8", "fp8-delayed", "fp8-block", "mxfp8", "nvfp4"]
+"""Precision of a product whose operands have 8 or 4 bits, with the kind of its scales (`small_numbers.py`)."""
+Products = Literal["dtype"] | SmallPrecision
+"""Precision of the products of linear layers: that of the activations, or a small one."""
 PointwiseFunction = Literal["zero", "copy", "add"]
 Combination = Literal["sum", "max"]
 OverlapName = Literal["oar", "ors", "oag"]
@@ -39,6 +43,7 @@ class Gemm:
 
     With `counts`, it is a product for each expert: rows of the activations are sorted by expert, and the matrices of
     the weights or of their gradient stand one below the other.  The tensor `counts` says how many rows each expert has.
+    `precision` is that of operands of 8 or 4 bits; None for operands in the schedule's dtype.
     """
 
     name: str
@@ -49,6 +54,7 @@ class Gemm:
     accumulate: bool = False
     after: tuple[str, ...] = ()
     counts: str = ""
+    precision: SmallPrecision | None = None
 
     @property
     def activations(self) -> str:

@@ -17,7 +17,7 @@ from typing import Any, get_args
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import Axis, Grid
-from quadrille.algorithms.schedule.ops import AllReduce, Kernel, Pointwise
+from quadrille.algorithms.schedule.ops import AllReduce, Kernel, Pointwise, Products
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.schedule.schedule import Schedule, declare
@@ -39,6 +39,7 @@ from quadrille.algorithms.training.precision import Precision, in_dtype_of_stati
 from quadrille.algorithms.training.query_key_norm import HEAD
 from quadrille.algorithms.training.recompute import Attention, Recompute, find_attention, find_recompute
 from quadrille.algorithms.training.scheme import ONE, Scheme, order_of_rows
+from quadrille.algorithms.training.small_numbers import check_small, small_precision
 from quadrille.algorithms.training.sparsity import PruneMethod, Pruning, index_names, pruned_layer
 from quadrille.algorithms.training.step_programs import bucket_tensors, initial_state
 from quadrille.algorithms.training.transformer import LAYER, LayerShape, RoutedExperts, transformer_layer
@@ -82,6 +83,8 @@ class Gpt:
     context_parallel : form of context parallelism (`context.py`)
     experts : experts in place of the dense MLP (`experts.py`); None for a dense model
     loads : expected rows of each expert, in any unit; empty for even loads
+    products : precision of the products of linear layers (`small_numbers.py`)
+    fp8_param_gather : whether weights are stored and gathered in small numbers alone
     """
 
     layers: int
@@ -114,6 +117,8 @@ class Gpt:
     context_parallel: ContextForm = "ring"
     experts: Experts | None = None
     loads: tuple[int, ...] = ()
+    products: Products = "dtype"
+    fp8_param_gather: bool = False
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "sequence", "vocabulary", "batch", "steps"):
@@ -128,6 +133,9 @@ class Gpt:
             raise InputError(refusal)
         if self.dtype not in get_args(DType):
             raise InputError(f"dtype {self.dtype!r}: accepted are {', '.join(get_args(DType))}")
+        check_small(
+            self.products, self.dtype, gathers_small=self.fp8_param_gather, excluded=self._without_small_products
+        )
         find_attention(self.attention)
         find_recompute(self.recompute)
         if self.architecture.sinks and self.attention == "unfused":
@@ -136,6 +144,18 @@ class Gpt:
         ParameterSharding(self.zero, self.precision, pruning=self.pruning)
         self.dropout_of(self.batch)
         self._check_experts()
+
+    @property
+    def _without_small_products(self) -> str:
+        """The first option or trait that products in small numbers exclude; empty if there is none."""
+        excluded = {
+            "sparsity": self.sparsity > 0,
+            "offload": self.offload is not None,
+            "experts": self.experts is not None,
+            "latent attention": self.architecture.key_rank > 0,
+            "gated attention": self.architecture.gated_attention,
+        }
+        return next((words for words, is_chosen in excluded.items() if is_chosen), "")
 
     def _check_experts(self) -> None:
         """Checks that the options of the step and of the experts go together.
@@ -173,7 +193,7 @@ class Gpt:
 
     @property
     def precision(self) -> Precision:
-        return Precision(self.dtype, self.gradient_bytes)
+        return Precision(self.dtype, self.gradient_bytes, self.products, self.fp8_param_gather)
 
     @property
     def pruning(self) -> Pruning:
@@ -276,6 +296,7 @@ def _check_context(problem: Gpt, grid: Grid, scheme: Scheme) -> None:
         f"offload {problem.offload}": ("optimizer state on the device is", problem.offload is not None),
         "latent attention": ("a model of whole keys and values is", problem.architecture.key_rank > 0),
         "attention sinks": ("a model without sinks is", problem.architecture.sinks),
+        f"products {problem.products}": ("products in the dtype are", problem.products != "dtype"),
     }
     for option, (accepted, asked) in refused.items():
         if asked:
@@ -392,6 +413,7 @@ def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages, parts: Microbatc
         problem.context_parallel,
         None if problem.experts is None else RoutedExperts(problem.experts, grid, problem.loads),
         problem.batch,
+        small_precision(problem.products),
     )
     norm = Norm("last", rows, hidden, problem.hidden, "X", "last N", "dlast N", "dX", kind=architecture.norm)
     last = normalisation(norm, scheme)

@@ -36,6 +36,7 @@ class Parameter:
     buckets : number of buckets in which the optimizer updates it from host memory; 0 if its state is on the device
     pruned : share of the elements that pruning keeps; None for a parameter that is not pruned
     replicas : axis whose ranks hold the same parameter and shard it with ZeRO
+    small : whether products read it in 8 or 4 bits (`small_numbers.py`)
     """
 
     tensor: Tensor
@@ -46,6 +47,7 @@ class Parameter:
     buckets: int = 0
     pruned: Kept | None = None
     replicas: Axis = "data"
+    small: bool = False
 
     @property
     def name(self) -> str:

@@ -27,6 +27,7 @@ from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.mlp import TARGET
 from quadrille.algorithms.training.offload import KEPT_STAGING, STAGING
 from quadrille.algorithms.training.resume import parameter_names
+from quadrille.algorithms.training.small_numbers import small_columns
 from quadrille.algorithms.training.transformer import LAYER
 
 Kind = Literal[
@@ -87,6 +88,8 @@ def _names(schedule: Schedule, mixed: bool) -> dict[str, Kind]:
         of_its_own = used_weight in schedule.tensors and (mixed or not shards)
         kinds[name] = "optimizer" if of_its_own else "parameters"
         kinds[used_weight] = "gathered weights" if shards else "parameters"
+        small_weights = (small_columns(used_weight), f"{name} in 16 bits")
+        kinds |= dict.fromkeys(small_weights, "gathered weights" if shards else "parameters")
         cast = f"{name} cast"
         kinds[cast] = "parameters" if shards or cast in schedule.state else "buffers"
         kinds |= dict.fromkeys((*moment_names(name), index_name(name)), "optimizer")

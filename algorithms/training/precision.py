@@ -16,6 +16,7 @@ section 3.1 (16 bytes).
 from dataclasses import dataclass, replace
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.ops import Products
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType, Tensor
 
 GRADIENT_BYTES = (4, 2)
@@ -29,6 +30,8 @@ class Precision:
     ----------
     dtype : dtype of the schedule: of activations and of the weights in products
     gradient_bytes : bytes of an accumulated gradient element, with a 16-bit dtype
+    products : precision of the products of linear layers (`small_numbers.py`)
+    gathers_small : whether weights are stored and gathered in small numbers alone (`--fp8-param-gather`)
 
     >>> Precision("bfloat16").master, Precision("bfloat16").gradient, Precision("bfloat16", 2).gradient
     ('float32', 'float32', None)
@@ -36,6 +39,8 @@ class Precision:
 
     dtype: DType
     gradient_bytes: int = 4
+    products: Products = "dtype"
+    gathers_small: bool = False
 
     def __post_init__(self) -> None:
         if self.gradient_bytes not in GRADIENT_BYTES:

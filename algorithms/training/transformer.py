@@ -24,7 +24,7 @@ from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.expressions import Affine, Min, Modulo, Scaled, Sum
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS, Function
-from quadrille.algorithms.schedule.ops import Kernel, Op, Pointwise
+from quadrille.algorithms.schedule.ops import Kernel, Op, Pointwise, SmallPrecision
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import Choice, Program, Repeat
 from quadrille.algorithms.schedule.tensors import Copies, ElementType, Tensor
@@ -41,6 +41,7 @@ from quadrille.algorithms.training.normalisation import Norm, normalisation
 from quadrille.algorithms.training.query_key_norm import query_key_norm
 from quadrille.algorithms.training.recompute import Attention, Recompute, with_recomputation
 from quadrille.algorithms.training.scheme import Linear, Orientation, Scheme
+from quadrille.algorithms.training.small_numbers import small_linear, without_unread_copies
 
 LAYER = "layer"
 DROPPED_GRADIENT = "dX before dropout"
@@ -80,6 +81,7 @@ class LayerShape:
     context_parallel : form of context parallelism
     experts : experts, the grid that shares them out, and their expected loads; None for a dense MLP
     batch : sequences of the whole batch
+    products : precision of the products, if their operands have 8 or 4 bits
     """
 
     layers: int
@@ -95,6 +97,7 @@ class LayerShape:
     context_parallel: ContextForm = "ring"
     experts: "RoutedExperts | None" = None
     batch: int = 1
+    products: SmallPrecision | None = None
 
     @property
     def head(self) -> int:
@@ -158,6 +161,8 @@ class LayerShape:
 def transformer_layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
     """Ops of a layer, from `X` to the `X` of the next, and of its gradient `dX`."""
     layer = _layer(shape, rows, scheme)
+    if shape.products is not None:
+        layer = without_unread_copies(layer)
     return with_recomputation(layer, output="X") if shape.recompute == "full" else layer
 
 
@@ -167,9 +172,8 @@ def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
     attention, mlp = (_branch(shape, rows, scheme, number) for number in (1, 2))
     qkv = _qkv(shape, rows, scheme, attention.reads)
     read = GATED if shape.architecture.gated_attention else "A"
-    project = scheme.linear(
-        _linear(shape, rows, "project", (heads, hidden), (read, "D"), (f"d{read}", attention.gradient), "transposed")
-    )
+    of_project = (read, "D"), (f"d{read}", attention.gradient)
+    project = _product(shape, scheme, _linear(shape, rows, "project", (heads, hidden), *of_project, "transposed"))
     products = _mlp(shape, rows, scheme, mlp)
     architecture, both_heads = shape.architecture, (shape.heads, shape.heads // shape.group)
     qk_norm = query_key_norm(architecture.qk_norm, both_heads, shape.head, rows, shape.copies, scheme)
@@ -232,7 +236,7 @@ def _qkv(shape: LayerShape, rows: Part, scheme: Scheme, source: str) -> Layer:
     if shape.architecture.key_rank:
         return LatentAttention(shape.architecture, rows, source, "dN1", shape.copies, shape.gathered, scheme).layer()
     linear = _linear(shape, rows, "QKV", (Part("hidden"), shape.qkv), (source, "QKV"), ("dN1", "dQKV"))
-    return scheme.linear(linear)
+    return _product(shape, scheme, linear)
 
 
 def _sinks(shape: LayerShape, scheme: Scheme) -> Layer:
@@ -271,8 +275,9 @@ def _mlp(shape: LayerShape, rows: Part, scheme: Scheme, mlp: "_Branch") -> _Mlp:
         return _expert_mlp(shape, shape.experts, rows, scheme, mlp)
     hidden, inner = Part("hidden"), Part("inner")
     activation, activation_gradient = shape.mlp_functions
-    up = scheme.linear(_linear(shape, rows, "up", (hidden, shape.up), (mlp.reads, "U"), ("dN2", "dU")))
-    down = scheme.linear(_linear(shape, rows, "down", (inner, hidden), ("G", "E"), ("dG", mlp.gradient), "transposed"))
+    of_down = ("G", "E"), ("dG", mlp.gradient)
+    up = _product(shape, scheme, _linear(shape, rows, "up", (hidden, shape.up), (mlp.reads, "U"), ("dN2", "dU")))
+    down = _product(shape, scheme, _linear(shape, rows, "down", (inner, hidden), *of_down, "transposed"))
     activated = Kernel(name=activation, function=activation, into=("G",), sources=("U",))
     gradient = Kernel(name=f"{activation} gradient", function=activation_gradient, into=("dU",), sources=("U", "dG"))
     forward, backward = (*up.forward, activated, *down.forward), (*down.backward, gradient, *up.backward)
@@ -384,6 +389,11 @@ def _linear(
         shape.copies,
         biased=shape.architecture.biases or (name == "QKV" and shape.architecture.qkv_biases),
     )
+
+
+def _product(shape: LayerShape, scheme: Scheme, linear: Linear) -> Layer:
+    """The layer of a product, of small numbers if the shape says so."""
+    return scheme.linear(linear) if shape.products is None else small_linear(linear, scheme, shape.products)
 
 
 def _with_copies(shape: LayerShape, sublayer: Layer) -> list[Tensor]:

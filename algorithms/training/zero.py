@@ -42,6 +42,7 @@ from quadrille.algorithms.training.context import CONTEXT
 from quadrille.algorithms.training.layers import Layer, Parameter
 from quadrille.algorithms.training.offload import Buckets, is_vector
 from quadrille.algorithms.training.precision import Precision
+from quadrille.algorithms.training.small_weights import SmallWeight
 from quadrille.algorithms.training.sparsity import (
     NO_PRUNING,
     Pruning,
@@ -318,7 +319,19 @@ def _gathered_weight(parameter: Parameter, plan: ParameterSharding) -> str:
     return f"{parameter.name} gathered" if plan.compresses(parameter) else used_weight(parameter)
 
 
+def _small_weight(parameter: Parameter, plan: ParameterSharding) -> SmallWeight | None:
+    """The weights of a product in small numbers; None for a parameter that products read in the dtype."""
+    products = plan.precision.products
+    if not parameter.small or products == "dtype":
+        return None
+    names = used_weight(parameter), _cast_weight(parameter)
+    return SmallWeight(parameter, *names, products, plan.zero, plan.precision.gathers_small, plan.caches)
+
+
 def _used_weight_tensors(parameter: Parameter, stored: Parameter, plan: ParameterSharding) -> Iterator[Tensor]:
+    if (small := _small_weight(parameter, plan)) is not None:
+        yield from small.tensors(stored)
+        return
     once = () if plan.zero == 3 and not plan.caches else parameter.tensor.copies
     yield replace(
         parameter.tensor,
@@ -353,9 +366,12 @@ def _gather_before_use(program: Program, parameter: Parameter, plan: ParameterSh
         inner = ops_of(entry.body) if isinstance(entry, Repeat) else iter((entry,))
         if any(name in reads(op) for op in inner):
             source = _cast_weight(parameter) if plan.separates else parameter.name
-            into = _gathered_weight(parameter, plan)
+            small = _small_weight(parameter, plan)
+            into = _gathered_weight(parameter, plan) if small is None else small.gathered
             gathers = plan.gather(f"gather {name}{suffix}", source, into, "oag")
-            fill = (expand(parameter, into, name, suffix),) if plan.compresses(parameter) else ()
+            fill: Program = (expand(parameter, into, name, suffix),) if plan.compresses(parameter) else ()
+            if small is not None:
+                fill = tuple(small.fill(suffix))
             return (*program[:position], *gathers, *fill, *program[position:])
     return program
 
@@ -443,6 +459,16 @@ def gather_weights(parameters: Sequence[Parameter], plan: ParameterSharding) -> 
 
 
 def _prepare_weights(parameter: Parameter, plan: ParameterSharding) -> Iterator[Op]:
+    small = _small_weight(parameter, plan)
+    if small is not None:
+        yield from small.prepare()
+    else:
+        yield from _prepare_wide_weights(parameter, plan)
+    if plan.accumulates:
+        yield Pointwise(name=f"zero {parameter.gradient}", function="zero", into=_accumulated_gradient(parameter, plan))
+
+
+def _prepare_wide_weights(parameter: Parameter, plan: ParameterSharding) -> Iterator[Op]:
     compresses = plan.compresses(parameter)
     if plan.precision.mixed and plan.buckets is None and (plan.shards or not compresses):
         into = _cast_weight(parameter) if plan.shards else used_weight(parameter)
@@ -453,8 +479,6 @@ def _prepare_weights(parameter: Parameter, plan: ParameterSharding) -> Iterator[
         yield from plan.gather(f"gather {used_weight(parameter)}", source, gathered)
     if compresses and plan.zero < 3 and (plan.shards or plan.buckets is None):
         yield expand(parameter, gathered if plan.shards else parameter.name, used_weight(parameter))
-    if plan.accumulates:
-        yield Pointwise(name=f"zero {parameter.gradient}", function="zero", into=_accumulated_gradient(parameter, plan))
 
 
 def scatter_gradients(parameters: Sequence[Parameter], plan: ParameterSharding) -> Program:

@@ -29,6 +29,8 @@ DEFAULT_OPTIONS = {
     "prune": "magnitude",
     "sparse_states": False,
     "context_parallel": "ring",
+    "products": "dtype",
+    "fp8_param_gather": False,
 }
 """Default values of options, which labels omit."""
 

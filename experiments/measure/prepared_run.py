@@ -103,6 +103,22 @@ def _with_own_default(experiment: "Experiment") -> "Experiment":
     )
 
 
+def _check_measurable(experiment: "Experiment") -> None:
+    """Raises InputError for options that only predictions have."""
+    if experiment.execution.shards == "even":
+        raise InputError("shards 'even': no rank has shards of mean size; a run accepts exact")
+    if experiment.execution.jitter is not None:
+        raise InputError(
+            f"jitter {experiment.execution.jitter}: a run has the noise of its machine; simulate accepts it"
+        )
+    products = getattr(experiment.problem, "products", "dtype")
+    if products != "dtype":
+        raise InputError(
+            f"--products {products}: no array library of a run multiplies numbers of 8 or 4 bits; simulate predicts "
+            "them, and a run accepts --products dtype"
+        )
+
+
 def prepare_run(
     experiment: "Experiment", machine: "Machine | None", options: RunOptions, destinations: Destinations
 ) -> PreparedRun:
@@ -118,12 +134,7 @@ def prepare_run(
     ------
     InputError : an experiment that cannot run
     """
-    if experiment.execution.shards == "even":
-        raise InputError("shards 'even': no rank has shards of mean size; a run accepts exact")
-    if experiment.execution.jitter is not None:
-        raise InputError(
-            f"jitter {experiment.execution.jitter}: a run has the noise of its machine; simulate accepts it"
-        )
+    _check_measurable(experiment)
     experiment = _with_own_default(experiment)
     experiment.execution.choices.check_runnable()
     experiment.check_run(options)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from quadrille.algorithms.formats.record import Shards
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_of, nodes_of_ranks
+from quadrille.experiments.workloads.product_peak import check_products
 from quadrille.simulator.machine.default_collectives import machine_choices
 from quadrille.simulator.machine.placement import RankPlacement, place_ranks
 from quadrille.topologies.machines.machine import Machine
@@ -79,9 +80,11 @@ def prepare(experiment: "Experiment", machine: Machine) -> PreparedExperiment:
 
     Raises
     ------
-    InputError : more ranks than the machine has GPUs, or a placement that does not fit
+    InputError : more ranks than the machine has GPUs, a placement that does not fit, or products in a precision that
+        its GPUs lack
     """
     assert not experiment.execution.any_order, "choose_order chooses the order first"
+    check_products(experiment, machine)
     experiment = _with_machine_jitter(with_machine_choices(experiment, machine), machine)
     placement = place_ranks(machine, experiment.grid.size, experiment.execution.placement, experiment.grid)
     if experiment.execution.choices.set_name == "hierarchical":

@@ -188,7 +188,10 @@ def _sorted_by_estimate(
     question: RankQuestion, evaluator: Evaluator, all_experiments: Sequence[TrainingExperiment]
 ) -> list[Alternatives]:
     """The configurations of a scheme, the fastest by the estimate first."""
-    products, rate = question.products(), best_flops_per_second(question.machine, question.training.dtype)
+    products, rate = (
+        question.products(),
+        best_flops_per_second(question.machine, question.training.dtype, question.problem.products),
+    )
     grouped: dict[object, list[TrainingExperiment]] = defaultdict(list)
     for number, experiment in enumerate(all_experiments):
         assert isinstance(experiment.problem, Gpt)
@@ -244,7 +247,7 @@ def _not_bounded(
     """The alternatives that may be among the best, by the lower bounds of their times."""
     if len(fitting) < question.top:
         return list(together)
-    rate = best_flops_per_second(question.machine, question.training.dtype)
+    rate = best_flops_per_second(question.machine, question.training.dtype, question.problem.products)
     limit = sorted(configuration.step.seconds for configuration in fitting)[question.top - 1]
     possible = []
     for alternatives in together:

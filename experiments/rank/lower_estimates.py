@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from quadrille.algorithms.analysis.axonn import MODELLED, ProductSizes, block_seconds
 from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.schedule.ops import Products
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
 from quadrille.algorithms.training.flops import least_layer_flops
 from quadrille.algorithms.training.gpt import Gpt
@@ -33,7 +34,7 @@ def least_bytes(experiment: TrainingExperiment, shape: ModelShape) -> float:
     """A lower bound of the memory of a rank [B]."""
     problem, grid = experiment.problem, experiment.grid
     assert isinstance(problem, Gpt)
-    item, data_ranks = ITEM_BYTES[problem.dtype], grid.data
+    item, data_ranks = ITEM_BYTES["uint8" if problem.fp8_param_gather else problem.dtype], grid.data
     gradients = problem.gradient_bytes if problem.precision.mixed else item
     states = MASTER_AND_MOMENTS if problem.precision.mixed else 2 * item
     if problem.offload is not None:
@@ -54,8 +55,17 @@ def _compressed_bytes(problem: Gpt, item: int, gradients: int, states: int) -> t
     return item * (share if problem.zero == 3 else 1), gradients * share, (states + master) * share
 
 
-def best_flops_per_second(machine: Machine, dtype: DType) -> float | None:
-    """The rate of products that no product of a GPU exceeds [flop/s]; None if the machine has no rate of the dtype."""
+def best_flops_per_second(machine: Machine, dtype: DType, products: Products = "dtype") -> float | None:
+    """The rate of products that no product of a GPU exceeds [flop/s]; None if the machine has no rate of the dtype.
+
+    Parameters
+    ----------
+    products : precision of the products of linear layers
+    """
+    if products != "dtype":
+        from quadrille.topologies.small_rates import small_rate
+
+        return small_rate(machine, products).peak
     device = machine.device
     peak = device.peak_flops_per_second.get(dtype)
     is_measured = any(row.dtype == dtype for row in device.gemm)

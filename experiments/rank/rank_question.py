@@ -11,6 +11,7 @@ from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.experiments.predict.prepared_experiment import with_machine_choices
 from quadrille.experiments.rank.candidate_grids import GridLimits
+from quadrille.experiments.workloads.product_peak import check_products, product_peak
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.topologies.machines.machine import Machine
 
@@ -44,6 +45,7 @@ class RankQuestion:
         self.training.execution.choices.check_schedulable()
         check_gpus(self.machine, self.gpus)
         check_offload(self.machine, self.problem)
+        check_products(self.training, self.machine)
 
     @property
     def problem(self) -> Gpt:
@@ -52,8 +54,8 @@ class RankQuestion:
 
     @property
     def peak_flops_per_second(self) -> float | None:
-        """Peak rate of a GPU in the dtype [flop/s]; None if the machine has no rate for it."""
-        return self.machine.device.peak_flops_per_second.get(self.training.dtype)
+        """Peak rate of a GPU in the precision of products [flop/s]; None if the machine has no rate for it."""
+        return product_peak(self.training, self.machine, 1)
 
     def products(self) -> tuple[ProductSizes, ...]:
         """The products of a layer."""

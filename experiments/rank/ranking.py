@@ -210,6 +210,8 @@ def _options_of(question: RankQuestion) -> dict[str, str | int | float]:
         "gradient_bytes": problem.gradient_bytes,
         **({"dropout": problem.dropout} if problem.dropout else {}),
         **(_pruning_options(problem) if problem.sparsity else {}),
+        **({"products": problem.products} if problem.products != "dtype" else {}),
+        **({"fp8_param_gather": "yes"} if problem.fp8_param_gather else {}),
         **({"approximate": "; ".join(question.shape.approximations)} if question.shape.approximations else {}),
         "collectives": "auto" if training.execution.choices.auto else str(training.execution.choices),
     }

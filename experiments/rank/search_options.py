@@ -127,8 +127,9 @@ def _gathers_weights(experiment: TrainingExperiment, _: Value) -> bool:
     return experiment.grid.z > 1 or (experiment.problem.zero == 3 and experiment.grid.data > 1)
 
 
-def _always(_experiment: TrainingExperiment, _value: Value) -> bool:
-    return True
+def _offloads(experiment: TrainingExperiment, _: Value) -> bool:
+    assert isinstance(experiment.problem, Gpt)
+    return experiment.problem.products == "dtype"  # no schedule casts offloaded weights to small numbers
 
 
 SEARCH_OPTIONS: dict[str, SearchOption] = {
@@ -148,7 +149,7 @@ SEARCH_OPTIONS: dict[str, SearchOption] = {
         ("overlaps",), NO_OVERLAP, (NO_OVERLAP, ALL_OVERLAPS), NO_OVERLAP, _communicates, of_execution=True
     ),
     "offload": SearchOption(
-        ("offload",), NO_OFFLOAD, (NO_OFFLOAD, OPTIMIZER_OFFLOAD), NO_OFFLOAD, _always, needs_host_link=True
+        ("offload",), NO_OFFLOAD, (NO_OFFLOAD, OPTIMIZER_OFFLOAD), NO_OFFLOAD, _offloads, needs_host_link=True
     ),
 }
 """The options by name, in the order in which they are set; a further searched option is a further entry."""

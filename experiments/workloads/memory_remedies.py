@@ -41,8 +41,8 @@ class Remedy:
 def remedies(experiment: TrainingExperiment) -> Iterator[Remedy]:
     """The step with each option that it lacks, and with two options; steps that are not possible are left out."""
     for flags, changes in _missing_options(experiment).items():
-        changed = replace(experiment, problem=replace(experiment.problem, **changes))
         try:
+            changed = replace(experiment, problem=replace(experiment.problem, **changes))
             yield Remedy(flags, changed, experiment_peak_bytes(changed))
         except InputError:
             continue

@@ -41,9 +41,11 @@ PIPELINE_FLAGS = ("pipeline_schedule", "pipeline_limit", "stages")
 """Options of the order of passes on a pipeline stage."""
 PRUNING_FLAGS = ("sparsity", "prune", "sparse_states")
 """Options of pruned training."""
+SMALL_FLAGS = ("products", "fp8_param_gather")
+"""Options of products in small numbers."""
 PROBLEM_FLAGS = (
     "zero", "micro_batch", "interleave", *PIPELINE_FLAGS, "attention", "recompute", "gradient_bytes", "dropout",
-    "offload", *PRUNING_FLAGS, "context_parallel",
+    "offload", *PRUNING_FLAGS, "context_parallel", *SMALL_FLAGS,
 )  # fmt: skip
 """Options that only some models have; each is a field of the model and a flag."""
 OPTIONS_IDLE_ON_SOME_GRIDS = ("zero", "gradient_bytes")
@@ -176,6 +178,7 @@ class TrainingExperiment:
             "offload",
             *PRUNING_FLAGS,
             "context_parallel",
+            *SMALL_FLAGS,
         ):  # newer than the others, so a record holds no default of them
             if name in chosen and chosen[name] == TRAINING_DEFAULTS[name]:
                 del chosen[name]

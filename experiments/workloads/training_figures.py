@@ -4,7 +4,7 @@ Records, sweeps and `rank` use these figures:
 
     seconds of an iteration = (makespan - time of the setup before the first step) / steps
     flop/s of a GPU         = flop of a step / (seconds of an iteration · GPUs)
-    percent of peak         = 100 · hardware flop/s of a GPU / peak of the device in the dtype (`peak_share.py`)
+    percent of peak         = 100 · hardware flop/s of a GPU / peak of the device for products (`product_peak.py`)
 
 The setup before the first step (zeroed moments of the optimizer) counts with the time of
 the mean rank.  Flop of the model and of the hardware: `quadrille.algorithms.training.flops`.
@@ -27,6 +27,7 @@ from quadrille.algorithms.training.flops import flops_per_second_per_gpu
 from quadrille.algorithms.training.memory import largest_memory
 from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_device
 from quadrille.experiments.workloads.peak_share import measured_peak_share, peak_share
+from quadrille.experiments.workloads.product_peak import product_peak
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.topologies.machines.machine import Machine
 
@@ -104,7 +105,7 @@ def flop_rates(
     model, hardware = (
         flops_per_second_per_gpu(flops, seconds, gpus) for flops in (step_flops.model, step_flops.hardware)
     )
-    peak = machine.device.peak(experiment.dtype, threads) if machine is not None else None
+    peak = product_peak(experiment, machine, threads) if machine is not None else None
     share = (measured_peak_share if measured else peak_share)(hardware, peak)
     return FlopRates(model, hardware, None if share is None else 100 * share)
 

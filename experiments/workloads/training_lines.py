@@ -36,6 +36,8 @@ TRAINING_DEFAULTS = {
     "prune": "magnitude",
     "sparse_states": False,
     "context_parallel": "ring",
+    "products": "dtype",
+    "fp8_param_gather": False,
     "steps": 1,
     "clip": 0.0,
     "keep_first": 0,
@@ -274,8 +276,14 @@ def _utilisation(record: Record) -> Iterator[str]:
     peak = 100 * hardware / record.percent_of_peak
     yield (
         f"MFU {100 * model / peak:.3g} % ({_rate(model)} per GPU), HFU {record.percent_of_peak:.3g} % "
-        f"({_rate(hardware)} per GPU) of {_rate(peak)} in {record.dtype}{again}"
+        f"({_rate(hardware)} per GPU) of {_rate(peak)} in {_precision(record)}{again}"
     )
+
+
+def _precision(record: Record) -> str:
+    """The precision of products, whose peak the MFU divides by."""
+    products = record.options.products
+    return record.dtype if products is UNSET or products == "dtype" else f"{products}, with {record.dtype} beside it"
 
 
 def _no_share(record: Record) -> str:

@@ -108,6 +108,18 @@ Recompute = Annotated[
 GradientBytes = Annotated[
     str, flag("--gradient-bytes", "4|2", "Bytes of an accumulated gradient, where the dtype has 16 bits.")
 ]
+SmallProducts = Annotated[
+    str,
+    flag(
+        "--products",
+        "dtype|fp8|fp8-delayed|fp8-block|mxfp8|nvfp4",
+        "Precision of the products of linear layers, with their casts; also tensorwise, delayed, blockwise.",
+    ),
+]
+Fp8ParamGather = Annotated[
+    bool,
+    switch("--fp8-param-gather", "Store and gather weights in the precision of --products, without 16-bit copies."),
+]
 DropoutShare = Annotated[
     str, flag("--dropout", "P", "Share of attention weights and hidden states that dropout sets to zero; 0 for none.")
 ]
@@ -383,6 +395,8 @@ TRAINING = flags_from(
     sparsity=Sparsity,
     prune=Prune,
     sparse_states=SparseStates,
+    products=SmallProducts,
+    fp8_param_gather=Fp8ParamGather,
     steps=Steps,
     learning_rate=LearningRate,
     clip=Clip,

@@ -24,7 +24,7 @@ import numpy as np
 from quadrille.algorithms.analysis.volumes import AttentionProducts, Work
 from quadrille.algorithms.formats.measured_rows import GemmRow, MemoryRow
 from quadrille.algorithms.schedule.kernel_signatures import Function, seen_pairs
-from quadrille.algorithms.schedule.ops import GemmLayout
+from quadrille.algorithms.schedule.ops import GemmLayout, SmallPrecision
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
 from quadrille.simulator.machine.rooflines import attention_seconds, best_product_seconds, is_fused, pass_seconds
 from quadrille.simulator.machine.seconds_by_size import SecondsBySize
@@ -33,6 +33,7 @@ from quadrille.topologies.machines.machine import Machine
 if TYPE_CHECKING:  # most machines have no measured passes and name no table
     from quadrille.algorithms.analysis.host_passes import KernelShape
     from quadrille.simulator.machine.pass_costs import PassCosts
+    from quadrille.simulator.machine.small_products import SmallProducts
     from quadrille.topologies.nodes.kernel_tables import KernelTable
 
 LEAST_ROWS = 6
@@ -49,6 +50,8 @@ LEAST_ROWS_IN_PAGES = 6
 """Smallest number of rows with w = 1 for which c5 and c6 are fitted, if there are enough other rows too."""
 TABLE_DTYPES, TABLE_PRECISION = ("float16", "bfloat16"), "bfloat16"
 """Dtypes of products that are read from a table of measured kernels, and the table's precision for them."""
+SMALL_PASSES: tuple[Function, ...] = ("largest", "to_columns")
+"""Passes over small numbers that have a cost of their own."""
 BACKWARD_SECONDS = 2.6
 """Time of the backward pass of fused attention / that of the forward pass: median of eight cases of 128 columns a head
 on A100 PCIe (SimuMax 4dcaae5, `configs/system`).  On B200, which was not used, it is 2.2."""
@@ -160,6 +163,8 @@ class ComputeModel:
 
     def __init__(self, machine: Machine, dtype: DType, threads: int, busy_ranks: int, speed: float = 1.0) -> None:
         self._device, self.host_link = machine.device, machine.host_link
+        self._machine = machine
+        self._small: SmallProducts | None = None
         self._speed = speed
         self._dtype = dtype
         self._threads = threads
@@ -173,8 +178,12 @@ class ComputeModel:
         self._table = _kernel_table(machine.device.kernel_table) if dtype in TABLE_DTYPES else None
         self._measured = frozenset(row.operation for row in machine.device.memory)
 
-    def _slowed_gemm(self, m: int, k: int, n: int, layout: GemmLayout) -> Estimate:
+    def _slowed_gemm(
+        self, m: int, k: int, n: int, layout: GemmLayout, precision: SmallPrecision | None = None
+    ) -> Estimate:
         """Seconds of a product; an empty product takes the overhead of an op."""
+        if precision is not None and m * k * n:
+            return self._at_speed(self._small_gemm(m, k, n, precision))
         return self._at_speed(self._gemm(m, k, n, layout))
 
     def expert_products(self, rows: tuple[int, ...], product: tuple[int, int, int], layout: GemmLayout) -> Estimate:
@@ -202,6 +211,15 @@ class ComputeModel:
         if layout not in self._fits:
             self._fits[layout] = self._fit(layout)
         return self._fits[layout] is None and self._table is None
+
+    def _small_gemm(self, m: int, k: int, n: int, precision: SmallPrecision) -> Estimate:
+        """Seconds of a product of operands with 8 or 4 bits."""
+        if self._small is None:
+            from quadrille.simulator.machine.small_products import SmallProducts
+
+            self._small = SmallProducts(self._machine, self._dtype)
+        seconds, extrapolated = self._small.seconds((m, k, n), precision)
+        return Estimate(seconds + self._device.overhead_seconds, extrapolated)
 
     def _at_speed(self, estimate: Estimate) -> Estimate:
         return estimate if self._speed == 1.0 else Estimate(estimate.seconds / self._speed, estimate.extrapolated)
@@ -307,6 +325,8 @@ class ComputeModel:
         if (passed := self._passes_seconds(function, work.shape)) is not None:
             return self._at_speed(Estimate(passed + device.overhead_seconds, False))
         rate, achieved, squares = device.memory_bytes_per_second, device.achieved, work.squares
+        if function in SMALL_PASSES and (passed := self._small_pass_seconds(function, work.touched)) is not None:
+            return self._at_speed(Estimate(passed + (device.overhead_seconds if passed else 0.0), True))
         if self._table is not None and squares is not None and is_fused(squares, achieved):
             return self._at_speed(self._fused_attention(work, squares, self._table))
         if achieved is None:
@@ -316,6 +336,14 @@ class ComputeModel:
         else:
             seconds = pass_seconds(function, work.touched, rate, achieved)
         return self._at_speed(Estimate(seconds + (device.overhead_seconds if seconds else 0.0), True))
+
+    def _small_pass_seconds(self, function: Function, touched: int) -> float | None:
+        """Seconds of a pass that finds the largest magnitude or transposes small numbers."""
+        from quadrille.simulator.machine.small_products import small_pass_seconds
+
+        achieved = self._device.achieved
+        share = achieved.memory_share if achieved is not None else 1.0
+        return small_pass_seconds(function, touched, self._machine, self._device.memory_bytes_per_second, share)
 
     def _passes_seconds(self, function: Function, shape: "KernelShape | None") -> float | None:
         """Seconds of the passes in the cache, and of the operands from memory; None if the passes were not measured.

@@ -128,7 +128,7 @@ def estimate_op(
         estimates = [
             model.expert_products(sizes.expert_rows, sizes.product, op.layout)
             if op.counts
-            else model.gemm(*sizes.product, op.layout)
+            else model.gemm(*sizes.product, op.layout, op.precision)
         ]
         if op.accumulate:
             estimates.append(model.memory("add", sizes.written))

@@ -3,7 +3,7 @@
 Memory is what a device reports to a program.  The runtime takes part of it (`RUNTIME_BYTES`).
 Peaks are dense (no structured sparsity) and at the boost clock.  A dtype that
 is not listed is not computed by the GPU's matrix units.  The peaks of float8 and
-float4 are listed, but no prediction uses them.
+float4 are those of products in small numbers (`small_rates.py`).
 """
 
 from dataclasses import dataclass

@@ -67,6 +67,8 @@ class TrainingFlags(MatmulFlags):
     sparsity: str = "0"
     prune: str = ""
     sparse_states: bool = False
+    products: str = "dtype"
+    fp8_param_gather: bool = False
     steps: str = "1"
     learning_rate: str = ""
     clip: str = "0"
@@ -125,6 +127,8 @@ class RankFlags:
     sparsity: str = "0"
     prune: str = ""
     sparse_states: bool = False
+    products: str = "dtype"
+    fp8_param_gather: bool = False
     offload: str = ""
     dtype: str = "bfloat16"
     collectives: str = DEFAULT_COLLECTIVES

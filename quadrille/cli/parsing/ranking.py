@@ -50,6 +50,8 @@ OF_STEPS = (
     "sparsity",
     "prune",
     "sparse_states",
+    "products",
+    "fp8_param_gather",
     "offload",
     "dtype",
     "collectives",

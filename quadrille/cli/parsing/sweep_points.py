@@ -97,7 +97,7 @@ class SweepFlags:
         return machine_of(self.on, gpus, topology_suffices=self.collective is not None)
 
 
-SWITCHES = ("sequence_parallel", "sparse_states", "approximate")
+SWITCHES = ("sequence_parallel", "sparse_states", "approximate", "fp8_param_gather")
 """The switches among the flags, which cannot be varied."""
 FLAG_KEYS = tuple(field.name for field in fields(TrainingFlags) if field.name not in SWITCHES)
 COLLECTIVE_FLAG_KEYS = (

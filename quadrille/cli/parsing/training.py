@@ -18,6 +18,7 @@ from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.algorithms.training.offload import parse_offload
 from quadrille.algorithms.training.recompute import find_attention, find_recompute
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
+from quadrille.algorithms.training.small_numbers import find_products
 from quadrille.algorithms.training.sparsity import PruneMethod
 from quadrille.cli.parsing.flags import DEFAULTS, OF_MATMULS, TrainingFlags
 from quadrille.cli.parsing.matmul import parse_execution, parse_rank_order
@@ -89,6 +90,8 @@ def _gpt(flags: TrainingFlags, shape: ModelShape) -> Gpt:
         **_pipeline(flags),
         **parse_pruning(flags.sparsity, flags.prune, sparse_states=flags.sparse_states),
         zero=whole_number(flags.zero, "--zero", least=0, most=3),
+        products=find_products(flags.products),
+        fp8_param_gather=flags.fp8_param_gather,
         gradient_bytes=int(one_of(flags.gradient_bytes, "gradient-bytes", ("4", "2"))),
         attention=find_attention(flags.attention),
         recompute=find_recompute(flags.recompute),

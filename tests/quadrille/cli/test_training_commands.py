@@ -296,6 +296,20 @@ def test_a_sweep_predicts_training_steps(capsys):
         ("--mlp 3,4 --batch 2 --attention unfused", "--attention unfused: is for --gpt"),
         ("--gpt tiny --batch 2 --recompute all", "recompute 'all': accepted are none, selective, full"),
         ("--gpt tiny --batch 2 --gradient-bytes 3", "gradient-bytes '3': accepted are 4, 2"),
+        (
+            "--gpt tiny --batch 2 --products fp6",
+            "products 'fp6': accepted are dtype, fp8, fp8-delayed, fp8-block, mxfp8",
+        ),
+        (
+            "--gpt tiny --batch 2 --products fp8 --dtype float32",
+            "products fp8 with dtype float32: accepted are bfloat16",
+        ),
+        (
+            "--gpt tiny --batch 2 --products fp8 --dtype bfloat16",
+            "--products fp8: no array library of a run multiplies",
+        ),
+        ("--gpt tiny --batch 2 --fp8-param-gather", "fp8 param gather with products dtype"),
+        ("--mlp 3,4 --batch 2 --products fp8", "--products fp8: is for --gpt"),
         ("--gpt tiny --batch 2 --sparsity 1", "--sparsity '1': a number from 0 and below 1"),
         ("--mlp 3,4 --batch 2 --sparsity -0.1", "--sparsity '-0.1': a number from 0 and below 1"),
         ("--mlp 3,4 --batch 2 --sparsity nan", "--sparsity 'nan': a number from 0 and below 1"),
@@ -327,6 +341,10 @@ def test_a_run_that_cannot_be_is_one_line_and_exit_status_2(capsys, words, line)
 @pytest.mark.parametrize(
     ("words", "line"),
     [
+        (
+            "--gpt tiny --batch 8 --products fp8",
+            "A100 SXM 40 GB computes no products of 8 or 4 bits: dtype is accepted",
+        ),
         ("--gpt tiny --batch 8 --grid x=3", "which must divide heads = 8"),
         ("--gpt tiny --batch 3 --grid data=2,z=2", "at least data=2 times z=2"),
         ("--gpt tiny --batch 8 --grid pipeline=3", "every stage needs a layer"),
@@ -338,6 +356,19 @@ def test_a_run_that_cannot_be_is_one_line_and_exit_status_2(capsys, words, line)
 def test_a_prediction_that_cannot_be_is_one_line_and_exit_status_2(capsys, words, line):
     ended = called(capsys, "simulate", *words.split(), "--machine", "perlmutter")
     assert ended.status == 2 and line in ended.line, ended.err
+
+
+def test_products_in_small_numbers_are_predicted_recorded_and_repeated(capsys, tmp_path):
+    path = tmp_path / "first.json"
+    words = ["--gpt", "tiny", "--batch", "8", "--machine", "b200-node", "--products", "mxfp8", "--fp8-param-gather"]
+    first = called(capsys, "simulate", *words, "--grid", "data=2", "--zero", "1", "--verbose", "--json", path)
+    assert "of 4500 TFLOP/s in mxfp8, with bfloat16 beside it" in first.out and "up I cast" in first.out
+    other = tmp_path / "again.json"
+    assert called(capsys, "simulate", "--from", path, "--json", other).status == 0
+    record, again = (json.loads(file.read_text()) for file in (path, other))
+    assert (record["options"]["products"], record["options"]["fp8_param_gather"]) == ("mxfp8", True)
+    assert again["options"] == record["options"] and again["seconds"] == record["seconds"]
+    assert record["percent_of_peak"] == pytest.approx(100 * record["hardware_flops_per_second_per_gpu"] / 4.5e15)
 
 
 def test_flags_that_are_shared_mean_the_same():
