@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from quadrille.algorithms.analysis.axonn import MODELLED
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.training.context import CONTEXT
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.output.progress import StepCount
 from quadrille.experiments.rank.configuration_evaluator import Configuration, Evaluator, speed_key
@@ -176,6 +177,7 @@ def _ring_bandwidths(
     if question.training.execution.choices.implementation != "nccl":
         return {}, {}
     rings = {(grid.stride(axis), grid.length(axis)) for grid in grids for axis in MODELLED}
+    rings |= {(grid.stride(CONTEXT), grid.context) for grid in grids if grid.context > 1}
     bandwidths, lacking = split_known_bandwidths(rings, bandwidth_table(question.machine, question.gpus))
     rate = simulated_bandwidth(question.machine, question.gpus)
     simulated = dict(

@@ -37,6 +37,7 @@ class SearchSpace:
     ----------
     schemes : schemes
     stages, micro_batches : numbers of stages, and sequences of a microbatch; None for all possible values
+    contexts : numbers of ranks along context
     options : values of each option of `SEARCH_OPTIONS`; the question's training step decides about the others
     unsearched : the space without the options that the user asked to search, for comparison; None if there are none
     """
@@ -46,6 +47,7 @@ class SearchSpace:
     micro_batches: tuple[int, ...] | None = None
     options: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     unsearched: "SearchSpace | None" = None
+    contexts: tuple[int, ...] = (1,)
 
 
 def configurations(question: RankQuestion, space: SearchSpace) -> tuple[list[TrainingExperiment], ExcludedGrids]:
@@ -89,14 +91,21 @@ def _with_options(experiment: TrainingExperiment, space: SearchSpace, machine: M
 
 
 def _grids(gpus: int, space: SearchSpace, limits: GridLimits) -> Iterator[Grid]:
-    for count in space.stages or divisors(gpus):
+    for count, context in product(space.stages or divisors(gpus), space.contexts):
         if gpus % count:
             raise ParameterError("pipeline", f"{count}: a number of stages that divides {gpus} GPUs is accepted")
-        for lengths in factorisations(gpus // count, len(MODELLED)):
+        if context > 1 and gpus % context:
+            raise ParameterError("context", f"{context}: a number of ranks that divides {gpus} GPUs is accepted")
+        for lengths in (
+            factorisations(gpus // (count * context), len(MODELLED)) if gpus % (count * context) == 0 else ()
+        ):
             grid = Grid(
-                **dict(zip(MODELLED, lengths, strict=True)), pipeline=count, order=limits.order or FASTEST_FIRST
+                **dict(zip(MODELLED, lengths, strict=True)),
+                pipeline=count,
+                context=context,
+                order=limits.order or FASTEST_FIRST,
             )
-            if limits.powers_of_two and any(length & (length - 1) for length in (*lengths, count)):
+            if limits.powers_of_two and any(length & (length - 1) for length in (*lengths, count, context)):
                 continue
             if grid.x * grid.y * grid.z >= limits.least_model_parallel:
                 yield grid

@@ -34,7 +34,8 @@ def least_bytes(experiment: TrainingExperiment, shape: ModelShape) -> float:
     """A lower bound of the memory of a rank [B]."""
     problem, grid = experiment.problem, experiment.grid
     assert isinstance(problem, Gpt)
-    item, data_ranks = ITEM_BYTES["uint8" if problem.fp8_param_gather else problem.dtype], grid.data
+    item = ITEM_BYTES["uint8" if problem.fp8_param_gather else problem.dtype]
+    data_ranks = grid.data * grid.context
     gradients = problem.gradient_bytes if problem.precision.mixed else item
     states = MASTER_AND_MOMENTS if problem.precision.mixed else 2 * item
     if problem.offload is not None:
@@ -45,7 +46,7 @@ def least_bytes(experiment: TrainingExperiment, shape: ModelShape) -> float:
     bytes_of_weight = sum(
         size / (data_ranks if problem.zero >= begin else 1) for size, begin in zip(state_bytes, (3, 2, 1), strict=True)
     )
-    return bytes_of_weight * shape.layers * shape.products / (grid.size // grid.data)
+    return bytes_of_weight * shape.layers * shape.products / (grid.size // data_ranks)
 
 
 def _compressed_bytes(problem: Gpt, item: int, gradients: int, states: int) -> tuple[float, float, float]:
@@ -113,9 +114,9 @@ def estimated_seconds(
     problem, grid, stages = experiment.problem, experiment.grid, experiment.stages
     assert isinstance(problem, Gpt)
     block = block_seconds(
-        problem.batch * shape.sequence / grid.data,
+        problem.batch * shape.sequence / (grid.data * grid.context),
         products,
-        {axis: grid.length(axis) for axis in MODELLED},
+        {axis: grid.length(axis) for axis in MODELLED} | {"data": grid.data * grid.context},
         bandwidths,
         recomputed=problem.recompute == "full",
         gradient_bytes=problem.gradient_bytes * problem.kept_share,

@@ -106,7 +106,7 @@ def pass_orders(
 
 
 def _shards_over_data(experiment: TrainingExperiment, _: Value) -> bool:
-    return experiment.grid.data > 1
+    return experiment.grid.data * experiment.grid.context > 1
 
 
 def _recomputes(experiment: TrainingExperiment, value: Value) -> bool:
@@ -124,7 +124,9 @@ def _communicates(experiment: TrainingExperiment, _: Value) -> bool:
 
 def _gathers_weights(experiment: TrainingExperiment, _: Value) -> bool:
     assert isinstance(experiment.problem, Gpt)
-    return experiment.grid.z > 1 or (experiment.problem.zero == 3 and experiment.grid.data > 1)
+    return experiment.grid.z > 1 or (
+        experiment.problem.zero == 3 and experiment.grid.data * experiment.grid.context > 1
+    )
 
 
 def _offloads(experiment: TrainingExperiment, _: Value) -> bool:

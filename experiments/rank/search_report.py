@@ -45,6 +45,7 @@ def option_entries(question: RankQuestion, space: SearchSpace) -> list[OptionEnt
             for name, tried in space.options.items()
             if SEARCH_OPTIONS[name].exists_on(question.machine)
         },
+        **({"context": [str(count) for count in space.contexts]} if space.contexts != (1,) else {}),
         "sequence-parallel": list(dict.fromkeys("yes" if scheme.stream.finer else "no" for scheme in space.schemes)),
         "scheme": list(dict.fromkeys(scheme.name for scheme in space.schemes)),
     }
@@ -61,6 +62,7 @@ def _search_flag(option: str) -> str:
     """The flag that searches an option."""
     others = {
         "order": "--order auto",
+        "context": "--context N,…",
         "micro-batch": "--micro-batch auto",
         "scheme": "--scheme all",
     }

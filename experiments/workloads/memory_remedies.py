@@ -71,7 +71,7 @@ def _missing_options(experiment: TrainingExperiment) -> dict[str, Changes]:
     lacks_offload, lacks_sparse = problem.offload is None, not problem.pruning.compressed
     lacks_recompute = isinstance(problem, Gpt) and problem.recompute != "full"
     table: tuple[tuple[str, Changes, bool], ...] = (
-        ("--zero 1", {"zero": 1}, experiment.grid.data > 1 and problem.zero < 1),
+        ("--zero 1", {"zero": 1}, experiment.grid.data * experiment.grid.context > 1 and problem.zero < 1),
         ("--recompute full", recompute, lacks_recompute),
         ("--offload optimizer", offload, lacks_offload),
         ("--offload optimizer --recompute full", offload | recompute, lacks_offload and lacks_recompute),

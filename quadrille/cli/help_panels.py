@@ -8,9 +8,10 @@ PANELS: dict[str, tuple[str, ...]] = {
     ),
     "Parallelism": (
         "gpus", "grid", "algorithm", "scheme", "order", "pipeline", "micro_batch", "interleave", "pipeline_schedule",
-        "pipeline_limit", "stages", "zero", "sequence_parallel", "context_parallel", "overlap", "bands", "collectives",
-        "attention", "recompute", "products", "fp8_param_gather", "dropout", "sparsity", "prune", "sparse_states",
-        "offload", "keep_first", "gathered", "group", "stride", "concurrent", "channels", "best_grid", "top", "search",
+        "pipeline_limit", "stages", "zero", "sequence_parallel", "context", "context_parallel", "overlap", "bands",
+        "collectives", "attention", "recompute", "products", "fp8_param_gather", "dropout", "sparsity", "prune",
+        "sparse_states", "offload", "keep_first", "gathered", "group", "stride", "concurrent", "channels", "best_grid",
+        "top", "search",
         "powers_of_two", "min_model_parallel", "vary",
     ),
     "Machine": ("machine", "settings", "routing", "fail", "degrade", "slow", "jitter", "placement", "topology", "rate"),

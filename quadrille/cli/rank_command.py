@@ -14,6 +14,7 @@ from quadrille.cli.shared_flags import (
     ON_MACHINE,
     Approximate,
     Attention,
+    ContextParallel,
     DropoutShare,
     Dtype,
     Fp8ParamGather,
@@ -101,6 +102,10 @@ RANKED = flags_from(
     ],
     scheme=Annotated[str, flag("--scheme", "NAME,…|all", "Schemes to try besides 4d: megatron, optimus, …, or all.")],
     sequence_parallel=SequenceParallel,
+    context=Annotated[
+        str, flag("--context", "N,…", "Ranks along context to try, which cut every sequence; by default 1.")
+    ],
+    context_parallel=ContextParallel,
     pipeline=Annotated[str, flag("--pipeline", "N,…|auto", "Numbers of pipeline stages; auto tries all.")],
     zero=Annotated[
         str, flag("--zero", "0|1|2|3,…", "ZeRO stages to try; by default 1, Megatron-LM's distributed optimizer.")
@@ -134,7 +139,7 @@ RANKED = flags_from(
 
 @app.command("rank")
 @with_flags(FROM_FILE, RANKED, GRANULARITY, ON_MACHINE, flags_of(json=(Json, "")), NO_PROGRESS)
-def rank(context: click.Context, **values: Any) -> None:
+def rank(invocation: click.Context, **values: Any) -> None:
     """Rank the configurations of a GPT by a closed form of its step.  The best are simulated.
 
     By default grid, order of ranks and microbatch are searched, with ZeRO 1 and selective recomputation, as Megatron-LM
@@ -153,6 +158,6 @@ def rank(context: click.Context, **values: Any) -> None:
         parse_question(words, on),
         parse_space(words) if words.ranks_schemes else None,
         destinations=Destinations(json=values["json"], read=on.files | files_read(words), detail=detail),
-        command=context.obj,
+        command=invocation.obj,
         again=lambda best: command_of_fastest(words, on, best),
     )

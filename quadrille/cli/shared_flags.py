@@ -459,8 +459,8 @@ def with_flags(*groups: Sequence[Parameter]) -> Callable[[Callable[..., None]], 
     """A decorator that declares the flags of these groups as the parameters of a command, after its context."""
 
     def declared(command: Callable[..., None]) -> Callable[..., None]:
-        context = Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=click.Context)
-        parameters = [context, *(parameter for group in groups for parameter in group)]
+        invocation = Parameter("invocation", Parameter.POSITIONAL_OR_KEYWORD, annotation=click.Context)
+        parameters = [invocation, *(parameter for group in groups for parameter in group)]
         command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return command

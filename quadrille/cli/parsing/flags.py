@@ -135,6 +135,8 @@ class RankFlags:
     granularity: str = "auto"
     scheme: str = ""
     sequence_parallel: bool = False
+    context: str = ""
+    context_parallel: str = ""
     pipeline: str = ""
     zero: str = ""
     micro_batch: str = ""
@@ -148,7 +150,17 @@ class RankFlags:
     def of_configurations(self) -> tuple[str, ...]:
         """The flags as typed that ask for more than grids of the 4D algorithm."""
         names = (
-            *("search", "scheme", "sequence_parallel", "pipeline", "zero", "micro_batch", "interleave"),
+            *(
+                "search",
+                "scheme",
+                "sequence_parallel",
+                "context",
+                "context_parallel",
+                "pipeline",
+                "zero",
+                "micro_batch",
+                "interleave",
+            ),
             *("pipeline_schedule", "pipeline_limit", "stages"),
         )
         return tuple(name for name in names if getattr(self, name))

@@ -55,6 +55,7 @@ OF_STEPS = (
     "offload",
     "dtype",
     "collectives",
+    "context_parallel",
     "pipeline_limit",
     "stages",
 )
@@ -146,6 +147,7 @@ def parse_space(flags: RankFlags) -> SearchSpace:
             for name, typed in options.items()
         },
         parse_space(_unsearched(flags)) if searched else None,
+        _numbers(flags.context or "1", "--context"),
     )
 
 

@@ -343,9 +343,13 @@ def test_the_next_panel_is_sent_before_this_one_is_multiplied():
         (
             "megatron",
             Grid(z=2, x=2),
-            "scheme megatron has no axis z, which grid z=2,x=2 makes 2 long: accepted are data, x",
+            "scheme megatron has no axis z, which grid z=2,x=2 makes 2 long: accepted are data, context, x",
         ),
-        ("megatron", Grid(y=3), "scheme megatron has no axis y, which grid y=3 makes 3 long: accepted are data, x"),
+        (
+            "megatron",
+            Grid(y=3),
+            "scheme megatron has no axis y, which grid y=3 makes 3 long: accepted are data, context, x",
+        ),
         (
             "optimus",
             Grid(y=2, x=2),

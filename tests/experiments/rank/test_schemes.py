@@ -57,6 +57,7 @@ def answer():
         (Grid(pipeline=2, z=2, x=2), {"micro_batch": 4, "batch": 26}, "none"),
         (Grid(pipeline=2, z=2, x=2), {"micro_batch": 4, "batch": 26, "pipeline_schedule": "zb-h1"}, "none"),
         (Grid(data=4, x=2), {"micro_batch": 2, "batch": 28}, "none"),
+        (Grid(pipeline=2, context=2, x=2), {"micro_batch": 2}, "none"),
     ],
 )
 def test_a_step_put_together_from_its_parts_takes_as_long_as_the_whole_step(grid, changes, overlap):
@@ -99,6 +100,16 @@ def test_every_grid_of_every_scheme_is_looked_at_or_left_out():
     assert len(found) + sum(left_out.counts.values()) == boxes * len(SCHEMES)
     assert len({(one.scheme.name, one.grid) for one in found}) == len(found)
     assert all(one.grid.size == 8 for one in found)
+
+
+def test_grids_with_a_context_axis_are_tried_if_they_are_named():
+    asked = question(context_parallel="all-gather")
+    without, _ = configurations(asked, space(scheme="megatron,optimus"))
+    both, left_out = configurations(asked, space(scheme="megatron,optimus", context="1,4"))
+    more = {(str(one.grid), one.problem.context_parallel) for one in both if one.grid.context > 1}
+    assert more == {(grid, "all-gather") for grid in ("data=2,context=4", "context=4,x=2")}
+    assert [one for one in both if one.grid.context == 1] == without
+    assert any("lacks" in reason for reason in left_out.counts)
 
 
 def test_the_4d_algorithm_on_x_alone_is_tried_once_as_megatrons():
@@ -178,6 +189,7 @@ def test_with_a_form_the_answer_is_that_of_the_grids():
     [
         ({"scheme": "4d,cube"}, "scheme 'cube'"),
         ({"scheme": "optimus", "sequence_parallel": True}, "it is accepted with megatron"),
+        ({"context": "3"}, "context 3: a number of ranks that divides 8 GPUs"),
         ({"pipeline": "3"}, "pipeline 3: a number of stages that divides 8 GPUs"),
         ({"zero": "4"}, "--zero '4': a whole number from 0 to 3"),
         ({"interleave": "2"}, "--pipeline auto or N is needed"),
