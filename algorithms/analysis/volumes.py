@@ -12,8 +12,10 @@ from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.collectives.lowered_collective import CollectiveAlgorithm
 from quadrille.algorithms.schedule.kernel_signatures import (
     ATTENTION_PRODUCTS,
+    FUSED_ATTENTION,
     SIGNATURES,
     Function,
+    FusedAttention,
     attention_flops,
     seen_pairs,
 )
@@ -40,6 +42,7 @@ class AttentionProducts:
     drops : whether attention weights are dropped (dropout)
     window : tokens that a token sees; 0 for all before it
     capped : whether scores have a soft cap
+    kernel : kernel of fused attention; None for the device's usual kernel
     """
 
     count: int
@@ -51,6 +54,7 @@ class AttentionProducts:
     drops: bool = False
     window: int = 0
     capped: bool = False
+    kernel: FusedAttention | None = None
 
     @property
     def flops(self) -> int:
@@ -95,6 +99,7 @@ def attention_products(op: Kernel, schedule: Schedule, coordinates: Coordinates)
         drops="dropout" in numbers,
         window=int(numbers.get("window", 0)),
         capped="score_cap" in numbers,
+        kernel=FUSED_ATTENTION[int(numbers["kernel"]) - 1] if "kernel" in numbers else None,
     )
 
 

@@ -90,7 +90,7 @@ def step_flops(
     """
     squares = causal_flops(shape, batch)
     again = {"none": 0, "selective": squares if attention == "unfused" else 0, "full": layers_flops(shape, batch)}
-    in_gradient = squares // 2 if attention == "fused" else 0
+    in_gradient = squares // 2 if attention != "unfused" else 0
     table = 2 * batch * shape.sequence * shape.table
     model = 3 * (layers_flops(shape, batch) + table)
     return StepFlops(model, model + again[recompute] + in_gradient)

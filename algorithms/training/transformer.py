@@ -20,7 +20,7 @@ from typing import Literal
 
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.expressions import Affine, Min, Modulo, Scaled, Sum
-from quadrille.algorithms.schedule.kernel_signatures import Function
+from quadrille.algorithms.schedule.kernel_signatures import FUSED_ATTENTION, Function
 from quadrille.algorithms.schedule.ops import Kernel, Pointwise
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import Choice, Program
@@ -321,7 +321,7 @@ class _Attention:
 
 
 def _attention(shape: LayerShape) -> _Attention:
-    return _fused_attention(shape) if shape.attention == "fused" else _unfused_attention(shape)
+    return _unfused_attention(shape) if shape.attention == "unfused" else _fused_attention(shape)
 
 
 def _by_layer(shape: LayerShape, kernels: Program) -> Program:
@@ -419,6 +419,8 @@ def _counter(shape: LayerShape) -> str | None:
 
 def _scalars(shape: LayerShape) -> tuple[tuple[str, float], ...]:
     scalars = [("sequence", float(shape.sequence)), ("head", float(shape.head))]
+    if shape.attention in FUSED_ATTENTION:
+        scalars.append(("kernel", 1.0 + FUSED_ATTENTION.index(shape.attention)))
     if shape.group > 1:
         scalars.append(("group", float(shape.group)))
     architecture = shape.architecture

@@ -80,6 +80,8 @@ LATER: dict[str, dict[str, object]] = {
     },
 }
 """Keys that machine files did not have at first, as they are where nothing is said: no part of the hash then."""
+NO_TABLE = "none"
+"""Name that stands for no table of measured kernels."""
 Argument = str | bool | int | float | list[str | int | float]
 
 
@@ -109,7 +111,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     kernel : measured layer functions, such as GELU or softmax
     passes : measured passes over arrays on a host, of which attention, embeddings and the cross entropy consist
     kernel_table : name of a table of measured kernels, such as h100-sxm, from which products and fused attention take
-        their times on a GPU without measured rows; empty for the shares of the peaks (`achieved`)
+        their times on a GPU without measured rows; empty or none for the shares of the peaks (`achieved`)
 
     Raises
     ------
@@ -132,12 +134,19 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     kernel_table: str = ""
 
     def __post_init__(self) -> None:
-        if not self.kernel_table:
+        if not self.measured_kernels:
             return
         from quadrille.topologies.nodes.kernel_tables import kernel_table_names  # most machines name no table
 
         if self.kernel_table not in kernel_table_names():
-            raise ValueError(f"kernel_table {self.kernel_table!r}: accepted are {', '.join(kernel_table_names())}")
+            raise ValueError(
+                f"kernel_table {self.kernel_table!r}: accepted are none, {', '.join(kernel_table_names())}"
+            )
+
+    @property
+    def measured_kernels(self) -> str:
+        """Name of the table of measured kernels; empty for no table."""
+        return "" if self.kernel_table == NO_TABLE else self.kernel_table
 
     @property
     def pointwise_overhead(self) -> float:
