@@ -21,6 +21,9 @@ class Uncertainty:
         return max(0.0, least * (1 - self.less)), most * (1 + self.more)
 
 
+EXACT = Uncertainty(0.0, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class MessageMargins:
     """Widening of the interval by messages between hosts of an emulated network (network namespaces on one machine).
@@ -61,6 +64,19 @@ Fitted to products of 3 to 38 ms (matrix of 2026-11-24, seeds 45, 49, 53 and 54)
 """
 
 
+TABLE_RESIDUALS = Uncertainty(less=0.07, more=0.26)
+"""Interval on a GPU with a table of measured kernels, from published training steps: measured / predicted.
+
+The ends are the 2.5th and the 97.5th percentile of 67 learnt rows (Megatron-LM and MosaicML on A100 and H100).  The
+interval holds 61 of 70 other rows of these sources, and all eight steps of SimuMax on B200 (`studies/kernel_tables`).
+"""
+SHEET_RESIDUALS = Uncertainty(less=0.3, more=0.66)
+"""Interval on a GPU that is known by shares of its peaks: the 5th and the 95th percentile of 15 learnt rows.
+
+The rows are steps on V100 of Jean Zay.  The interval holds 7 of 8 other rows.
+"""
+
+
 def message_margins(schedule: Schedule, choices: Choices) -> MessageMargins:
     """Margins of a schedule's messages; the library's if it runs any collective."""
     grid = schedule.grid
@@ -82,6 +98,9 @@ def uncertainty(
 ) -> Uncertainty:
     """Uncertainty from residuals of the fit, noise during calibration, and messages of an emulated network.
 
+    A GPU that was not calibrated, but of which the shares of its peaks are known, has the residuals of published
+    training steps.
+
     Residuals and noise concern local work: if messages wait for links only, they count in proportion to the
     computing share of the makespan.
 
@@ -92,6 +111,8 @@ def uncertainty(
     computing : mean seconds that a rank computes, copies and sums of messages included [s]
     """
     fit, reference, network = machine.fit, machine.reference, machine.network
+    if fit is None and reference is None and machine.device.achieved is not None:
+        return TABLE_RESIDUALS if machine.device.measured_kernels else SHEET_RESIDUALS
     residual = max(fit.residuals.values(), default=0.0) if fit is not None else 0.0
     noise = reference.gemm_spread if reference is not None else 0.0
     symmetric = hypot(1.645 * 1.48 * residual, noise)

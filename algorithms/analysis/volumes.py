@@ -13,10 +13,12 @@ from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.collectives.lowered_collective import CollectiveAlgorithm
 from quadrille.algorithms.schedule.kernel_signatures import (
     ATTENTION_PRODUCTS,
+    FUSED_ATTENTION,
     OF_BLOCKS,
     SIGNATURES,
     VALUE_PRODUCTS,
     Function,
+    FusedAttention,
     attention_columns,
     seen_pairs,
 )
@@ -46,6 +48,7 @@ class AttentionProducts:
     value : columns of the values of one head; 0 for those of queries and keys
     keys : keys of one head in a sequence, if they are not as many as the queries
     whole : tokens of the sequence, if the queries are only some
+    kernel : kernel of fused attention; None for the device's usual kernel
     """
 
     count: int
@@ -60,6 +63,7 @@ class AttentionProducts:
     value: int = 0
     keys: int = 0
     whole: int = 0
+    kernel: FusedAttention | None = None
 
     @property
     def key_count(self) -> int:
@@ -129,6 +133,7 @@ def attention_products(op: Kernel, schedule: Schedule, coordinates: Coordinates)
         value=int(numbers.get("value", 0)),
         keys=keys,
         whole=whole,
+        kernel=FUSED_ATTENTION[int(numbers["kernel"]) - 1] if "kernel" in numbers else None,
     )
 
 

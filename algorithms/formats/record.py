@@ -23,6 +23,7 @@ from quadrille.algorithms.formats.tabular import Tabular
 from quadrille.algorithms.formats.workload import Count, Size, Workload
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.grid import AXES, NEWER_AXES, Axis
+from quadrille.algorithms.schedule.kernel_signatures import FusedAttention
 from quadrille.algorithms.schedule.ops import Products
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.units import LONGEST_SECONDS, format_seconds
@@ -79,7 +80,8 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     pipeline_schedule : rule of the order of passes on a pipeline stage
     pipeline_limit : largest number of microbatches in flight on a message-driven stage; 0 for the number of stages
     stages : layers of each pipeline stage
-    attention : fused attention, or unfused attention, which writes its weights to memory
+    attention : fused attention, by the name of its kernel if a name was given, or unfused attention, which writes its
+        weights to memory
     recompute : activation recomputation
     gradient_bytes : bytes of an accumulated gradient element, in a 16-bit dtype
     dropout : share of attention weights and hidden states that dropout sets to zero; absent without dropout
@@ -113,7 +115,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     pipeline_schedule: PipelineSchedule | UnsetType = UNSET
     pipeline_limit: Count | UnsetType = UNSET
     stages: tuple[Size, ...] | UnsetType = UNSET
-    attention: Variant | UnsetType = UNSET
+    attention: Variant | FusedAttention | UnsetType = UNSET
     recompute: Literal["none", "selective", "full"] | UnsetType = UNSET
     gradient_bytes: Size | UnsetType = UNSET
     dropout: Annotated[float, Meta(ge=0, lt=1)] | UnsetType = UNSET

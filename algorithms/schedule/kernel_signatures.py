@@ -32,7 +32,7 @@ Shazeer et al., "Outrageously Large Neural Networks: The Sparsely-Gated Mixture-
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Function = Literal[
     "add_to",
@@ -317,6 +317,10 @@ def row_bands(function: Function) -> tuple[BandContent, ...]:
     return () if adds_to_all or not any(contents[position] == "rows" for position in written) else tuple(contents)
 
 
+FusedAttention = Literal["flash1", "flash2", "flash3", "cudnn"]
+"""Kernels of fused attention: FlashAttention 1, 2 and 3, and cuDNN's."""
+FUSED_ATTENTION: tuple[FusedAttention, ...] = get_args(FusedAttention)
+"""The scalar `kernel` of an attention op is a place in this list, counted from 1."""
 ATTENTION_PRODUCTS: dict[Function, int] = {
     "attention": 2,
     "attention_gradient": 5,

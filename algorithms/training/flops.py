@@ -93,7 +93,7 @@ def step_flops(
     squares = causal_flops(shape, batch)
     again = {"none": 0, "selective": squares if attention == "unfused" else 0, "full": layers_flops(shape, batch)}
     scored = squares * shape.scored // (shape.scored + shape.attended)
-    in_gradient = scored if attention == "fused" else 0
+    in_gradient = scored if attention != "unfused" else 0
     table = 2 * batch * shape.sequence * shape.table
     model = 3 * (layers_flops(shape, batch) + table)
     return StepFlops(model, model + again[recompute] + in_gradient)

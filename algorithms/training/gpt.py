@@ -291,7 +291,7 @@ def _check_context(problem: Gpt, grid: Grid, scheme: Scheme) -> None:
     heads = problem.heads, problem.architecture.key_value_heads(problem.heads)
     check_context(grid, problem.context_parallel, problem.sequence, *heads, scheme.inner.columns)
     refused = {
-        "attention unfused": ("fused is", problem.attention != "fused"),
+        "attention unfused": ("fused is", problem.attention == "unfused"),
         f"sparsity {problem.sparsity:g}": ("0 is", problem.sparsity > 0),
         f"offload {problem.offload}": ("optimizer state on the device is", problem.offload is not None),
         "latent attention": ("a model of whole keys and values is", problem.architecture.key_rank > 0),

@@ -2,6 +2,8 @@
 
     attention   fused       one kernel; the attention weights stay on chip, and the gradient kernel computes them again
                             from the stored logarithms of the row sums, as FlashAttention does
+                flash1, flash2, flash3, cudnn
+                            fused, too; predictions take the rates of this kernel instead of the machine's usual one
                 unfused     the attention weights are written to memory
     recompute   none        everything that the backward pass reads is stored, attention weights of unfused attention
                             included
@@ -26,17 +28,18 @@ from typing import Literal, TypeVar, get_args
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.passes.rewriting import filter_ops, map_ops
+from quadrille.algorithms.schedule.kernel_signatures import FUSED_ATTENTION, FusedAttention
 from quadrille.algorithms.schedule.ops import AllGather, Broadcast, Op, writes
 from quadrille.algorithms.schedule.program import repeats
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.layers import Layer
 
-Attention = Literal["fused", "unfused"]
+Attention = Literal["fused", "unfused"] | FusedAttention
 Recompute = Literal["none", "selective", "full"]
 Word = TypeVar("Word", bound=str)
 Fetch = AllGather | Broadcast
 """Ops that bring a rank what others hold."""
-ATTENTIONS: tuple[Attention, ...] = get_args(Attention)
+ATTENTIONS: tuple[Attention, ...] = ("fused", "unfused", *FUSED_ATTENTION)
 RECOMPUTES: tuple[Recompute, ...] = get_args(Recompute)
 
 

@@ -23,7 +23,7 @@ from typing import Literal
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.expressions import Affine, Min, Modulo, Scaled, Sum
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS, Function
+from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS, FUSED_ATTENTION, Function
 from quadrille.algorithms.schedule.ops import Kernel, Op, Pointwise, SmallPrecision
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import Choice, Program, Repeat
@@ -456,7 +456,7 @@ class _Attention:
 def _attention(shape: LayerShape, rows: Part, scheme: Scheme) -> _Attention:
     if shape.context > 1:
         return _context_attention(shape, rows, scheme)
-    return _fused_attention(shape) if shape.attention == "fused" else _unfused_attention(shape)
+    return _unfused_attention(shape) if shape.attention == "unfused" else _fused_attention(shape)
 
 
 def _context_attention(shape: LayerShape, rows: Part, scheme: Scheme) -> _Attention:
@@ -585,6 +585,8 @@ def _counter(shape: LayerShape) -> str | None:
 
 def _scalars(shape: LayerShape) -> tuple[tuple[str, float], ...]:
     scalars = [("sequence", float(shape.sequence)), ("head", float(shape.head))]
+    if shape.attention in FUSED_ATTENTION:
+        scalars.append(("kernel", 1.0 + FUSED_ATTENTION.index(shape.attention)))
     if shape.group > 1:
         scalars.append(("group", float(shape.group)))
     architecture = shape.architecture

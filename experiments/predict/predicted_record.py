@@ -11,6 +11,7 @@ from quadrille.experiments.records.record_entries import machine_entry, op_entry
 from quadrille.experiments.workloads.fullest_device import FullestDevice
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.simulator.prediction import Prediction
+from quadrille.simulator.uncertainty import EXACT
 from quadrille.topologies.machines.machine import Machine
 
 NCCL_APPROXIMATION = (
@@ -50,7 +51,7 @@ def predicted_record(
     """
     experiment, machine, schedule = prepared.experiment, prepared.machine, prepared.schedule
     makespan = prediction.timeline.makespan
-    least, most = (makespan, makespan) if prediction.bound is None else (prediction.bound.low, prediction.bound.high)
+    least, most = _bounds(prediction)
     schedule_volumes = volumes(schedule, experiment.execution.choices)
     low, high = prediction.uncertainty.around(least, most)
     ops = tuple(op_entry(times, experiment, schedule_volumes, prediction) for times in prediction.op_times().values())
@@ -111,6 +112,17 @@ def _simulation(prediction: Prediction, even_within: float | None) -> Simulation
         bound_proven=bound is not None and bound.proven,
         approximation=_approximation(prediction),
     )
+
+
+def _bounds(prediction: Prediction) -> tuple[float, float]:
+    """The least and the most seconds without uncertainty.
+
+    Residuals of published steps contain the error of bounds that are only expected to hold.
+    """
+    makespan, bound = prediction.timeline.makespan, prediction.bound
+    if bound is None or (not bound.proven and prediction.uncertainty != EXACT):
+        return makespan, makespan
+    return bound.low, bound.high
 
 
 def _approximation(prediction: Prediction) -> str:

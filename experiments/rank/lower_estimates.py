@@ -20,6 +20,7 @@ from quadrille.algorithms.training.flops import least_layer_flops
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.experiments.workloads.training import TrainingExperiment
+from quadrille.simulator.machine.compute_model import TABLE_DTYPES
 from quadrille.topologies.machines.machine import HostLink, Machine
 
 MASTER_AND_MOMENTS = 12
@@ -70,8 +71,13 @@ def best_flops_per_second(machine: Machine, dtype: DType, products: Products = "
     device = machine.device
     peak = device.peak_flops_per_second.get(dtype)
     is_measured = any(row.dtype == dtype for row in device.gemm)
-    if peak is None or is_measured or device.achieved is None or device.kernel_table:
+    if peak is None or is_measured or device.achieved is None:
         return peak
+    if (table := device.measured_kernels) and dtype in TABLE_DTYPES:
+        from quadrille.topologies.nodes.kernel_tables import best_product_share
+        from quadrille.topologies.nodes.training_factors import training_factors
+
+        return peak * best_product_share(table) / training_factors(table).product
     return peak * device.achieved.product_share
 
 

@@ -160,7 +160,12 @@ def _title_line(record: Record) -> str:
 
 def _interval_text(record: Record) -> str:
     """Low and high seconds of a record and their meaning, as text; a prediction from data sheets alone has none."""
-    bounded = record.simulation is not None and record.simulation.granularity == "collective"
+    simulation = record.simulation
+    bounded = (
+        simulation is not None
+        and simulation.granularity == "collective"
+        and (record.seconds_low, record.seconds_high) == (simulation.bound_low_seconds, simulation.bound_high_seconds)
+    )
     if record.kind == "predicted" and record.seconds_low == record.seconds_high and not bounded:
         return "from data sheets: no interval is known"
     if record.kind == "predicted" and not bounded and not interval_known(record.seconds_low, record.seconds_high):

@@ -310,7 +310,8 @@ class TrainingExperiment:
             lines.append(f"--context-parallel {form} changes nothing: {where} has no ranks along context")
         if self.sequence_parallel and self.grid.x == 1:
             lines.append(f"--sequence-parallel changes nothing: {where} has no ranks along x")
-        if isinstance(self.problem, Gpt) and (self.problem.attention, self.problem.recompute) == ("fused", "selective"):
+        problem = self.problem
+        if isinstance(problem, Gpt) and problem.attention != "unfused" and problem.recompute == "selective":
             lines.append("--recompute selective changes nothing: fused attention stores no attention weights")
         return lines + [f"{words} changes nothing: {where} does the same without" for words in self._idle_options()]
 

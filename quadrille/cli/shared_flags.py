@@ -93,8 +93,9 @@ Attention = Annotated[
     str,
     flag(
         "--attention",
-        "fused|unfused",
-        "Attention: fused as FlashAttention, or unfused, whose weights (s x s per head) go through memory.",
+        "fused|unfused|flash1|flash2|flash3|cudnn",
+        "Attention: fused, by the machine's usual kernel or by this one (FlashAttention 1 to 3, cuDNN), or unfused, "
+        "whose weights (s x s per head) go through memory.",
     ),
 ]
 Recompute = Annotated[

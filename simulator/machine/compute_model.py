@@ -52,9 +52,8 @@ TABLE_DTYPES, TABLE_PRECISION = ("float16", "bfloat16"), "bfloat16"
 """Dtypes of products that are read from a table of measured kernels, and the table's precision for them."""
 SMALL_PASSES: tuple[Function, ...] = ("largest", "to_columns")
 """Passes over small numbers that have a cost of their own."""
-BACKWARD_SECONDS = 2.6
-"""Time of the backward pass of fused attention / that of the forward pass: median of eight cases of 128 columns a head
-on A100 PCIe (SimuMax 4dcaae5, `configs/system`).  On B200, which was not used, it is 2.2."""
+WEIGHT_GRADIENT: GemmLayout = "TN"
+"""Layout of the products of weight gradients."""
 BACKWARD_BYTES = 2.0
 """Bytes that the backward pass touches / those that the forward pass touches."""
 MARGIN = 2.0
@@ -175,7 +174,7 @@ class ComputeModel:
         self._passes: PassCosts | None = None
         self.gemm = lru_cache(4096)(self._slowed_gemm)
         self.memory = lru_cache(4096)(self._slowed_memory)
-        self._table = _kernel_table(machine.device.kernel_table) if dtype in TABLE_DTYPES else None
+        self._table = _kernel_table(machine.device.measured_kernels) if dtype in TABLE_DTYPES else None
         self._measured = frozenset(row.operation for row in machine.device.memory)
 
     def _slowed_gemm(
@@ -231,7 +230,7 @@ class ComputeModel:
             self._fits[layout] = self._fit(layout)
         fit = self._fits[layout]
         if fit is None and self._table is not None:
-            return self._from_table(m, k, n, self._table)
+            return self._from_table(m, k, n, layout, self._table)
         if fit is None:
             return Estimate(self._from_data_sheet(m, k, n), True)
         estimate = fit[0].estimate(m, k, n)
@@ -259,20 +258,60 @@ class ComputeModel:
                 return fit_gemm(rows, self._dtype), True
         return None
 
-    def _from_table(self, m: int, k: int, n: int, kernels: "KernelTable") -> Estimate:
-        """Seconds of a product from a table of measured kernels."""
-        rates = self._peak, self._device.memory_bytes_per_second
+    def _from_table(self, m: int, k: int, n: int, layout: GemmLayout, kernels: "KernelTable") -> Estimate:
+        """Seconds of a product of training, from a table of measured kernels."""
+        from quadrille.topologies.nodes.training_factors import training_factors
+
+        factors, rates = (
+            training_factors(self._device.measured_kernels),
+            (self._peak, self._device.memory_bytes_per_second),
+        )
+        factor = factors.weight_gradient if layout == WEIGHT_GRADIENT else factors.product
         seconds, beyond = kernels.product_seconds((m, k, n), TABLE_PRECISION, *rates)
-        return Estimate(seconds + self._device.overhead_seconds, beyond)
+        return Estimate(factor * seconds + self._device.overhead_seconds, beyond)
 
     def _fused_attention(self, work: Work, products: AttentionProducts, kernels: "KernelTable") -> Estimate:
         """Seconds of fused attention from a table of measured kernels."""
+        from quadrille.topologies.nodes.attention_kernels import attention_kernel
+
         touched = work.touched / (BACKWARD_BYTES if products.backward else 1.0)
         pairs = seen_pairs(products.sequence, products.window)
         sizes, rate = (products.sequence, products.count, products.head), self._device.memory_bytes_per_second
         seconds, beyond = kernels.attention_seconds(sizes, pairs, touched, self._peak, rate)
-        factor = BACKWARD_SECONDS if products.backward else 1.0
-        return Estimate(factor * seconds + self._device.overhead_seconds, beyond)
+        kernel = attention_kernel(self._device.measured_kernels, products.kernel)
+        factor = kernel.backward if products.backward else 1.0
+        return Estimate(factor * kernel.slower * seconds + self._device.overhead_seconds, beyond)
+
+    def experts(
+        self, rows: int, sizes: tuple[int, int, int], *, gated: bool = False, backward: bool = False
+    ) -> Estimate:
+        """Seconds of all products of a rank's experts, grouped; without a table of experts, one product after another.
+
+        Parameters
+        ----------
+        rows : rows that enter the experts of the rank together, as even as possible
+        sizes : experts of the rank, columns of a row, and columns of an expert's hidden layer
+        gated : whether an expert has three products instead of two
+        backward : whether it is the backward pass: gradients of inputs and of weights
+        """
+        from quadrille.topologies.nodes.training_factors import training_factors
+
+        device, (count, columns, hidden) = self._device, sizes
+        if not rows * count * columns * hidden:
+            return self._at_speed(Estimate(device.overhead_seconds, False))
+        factors = training_factors(device.measured_kernels)
+        times = factors.expert_backward if backward else 1.0
+        if self._table is not None and self._table.experts is not None:
+            rates = self._peak, device.memory_bytes_per_second
+            seconds, beyond = self._table.experts_seconds(rows, sizes, *rates, gated=gated)
+            return self._at_speed(Estimate(times * factors.product * seconds + device.overhead_seconds, beyond))
+        used, each = min(count, rows), -(-rows // count)
+        up, down = (
+            self._gemm(each, columns, (2 if gated else 1) * hidden, "NN"),
+            self._gemm(each, hidden, columns, "NN"),
+        )
+        extrapolated = up.extrapolated or down.extrapolated
+        return self._at_speed(Estimate(times * used * (up.seconds + down.seconds), extrapolated))
 
     def _from_data_sheet(self, m: int, k: int, n: int, count: int = 1) -> float:
         """Seconds of `count` simultaneous products."""

@@ -37,10 +37,12 @@ CAP_PASSES = 2
 """Passes of the scores over memory for a soft cap: read and written."""
 MASK_BYTES = 1
 """Bytes of the dropout mask for each score."""
-IN_EPILOGUE: frozenset[Function] = frozenset(
-    {"add_bias", "row_moments", "row_squares", "normalise_sums", "rms_sums", "column_sums"}
-)
-"""Functions that cost nothing if fused: a product's epilogue or the next pass reads the same data."""
+IN_EPILOGUE: frozenset[Function] = frozenset({"add_bias", "row_moments", "row_squares"})
+"""Functions that cost nothing if fused: a product's epilogue or the next pass reads the same data.
+
+The sums of a bias's gradient and of a norm's gradient are passes of their own in fused software, too: Megatron-LM sums
+the output's gradient over its rows after the product, and the kernels of a norm's gradient read their inputs twice.
+"""
 
 
 def product_seconds(

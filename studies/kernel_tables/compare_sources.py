@@ -18,7 +18,7 @@ import numpy as np
 from quadrille.algorithms.errors import InputError
 from quadrille.experiments.output.tables import print_tables, table
 from quadrille.runtime.host.console import run_as_program
-from quadrille.simulator.machine.compute_model import BACKWARD_SECONDS
+from quadrille.topologies.nodes.attention_kernels import SECOND
 from quadrille.topologies.nodes.kernel_tables import KernelTable, kernel_table
 from quadrille.topologies.nodes.peak_shares import A100_PRODUCTS
 
@@ -96,7 +96,7 @@ def attention_ratio(kernels: KernelTable, sizes: dict[str, int], rate: float, *,
     touched = 4.0 * sizes["batch"] * sequence * head * (sizes["head_num"] + sizes["kv_head_num"])
     peak, bandwidth = kernels.peak_flops_per_second["bfloat16"], kernels.memory_bytes_per_second
     forward, _ = kernels.attention_seconds((sequence, count, head), sequence**2, touched, peak, bandwidth)
-    seconds = forward * (BACKWARD_SECONDS if backward else 1.0)
+    seconds = forward * (SECOND.backward if backward else 1.0)
     return full / rate / seconds
 
 

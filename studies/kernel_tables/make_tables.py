@@ -33,6 +33,7 @@ from quadrille.topologies.nodes.kernel_tables import (
     KernelTable,
     RatioTable,
     attention_bound,
+    kernel_table,
     product_bound,
     table_of_ratios,
 )
@@ -105,7 +106,10 @@ def main(folder: str = "") -> None:
     lines = []
     for system, (name, gpu) in SYSTEMS.items():
         kernels = kernels_of(source, system, gpu, systems[system]["gpu"])
-        Path(FOLDER, f"{name}.json").write_bytes(msgspec.json.encode(kernels) + b"\n")
+        path = Path(FOLDER, f"{name}.json")
+        if path.is_file():  # `make_experts` adds experts to a table
+            kernels = msgspec.structs.replace(kernels, experts=kernel_table(name).experts)
+        path.write_bytes(msgspec.json.encode(kernels) + b"\n")
         ratios = {**kernels.products, "attention": kernels.attention}
         lines += [
             [name, key, str(of.rows), percent(of.median_error), percent(of.most_error)] for key, of in ratios.items()

@@ -13,10 +13,13 @@ from quadrille.simulator.uncertainty import (
     CHAIN_MESSAGES,
     LIBRARY_MESSAGES,
     OWN_MESSAGES,
+    SHEET_RESIDUALS,
+    TABLE_RESIDUALS,
     Uncertainty,
     message_margins,
     uncertainty,
 )
+from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import Fit, ReferenceKernels
 from tests.support.toy_laboratories import laboratory, with_messages
 from tests.support.toy_machines import star
@@ -98,3 +101,16 @@ def test_what_was_found_in_laboratories_widens_intervals_of_laboratories_only():
 def test_an_interval_lies_around_both_bounds_of_a_makespan_and_not_below_none():
     assert Uncertainty(0.1, 0.5).around(1.0, 2.0) == (pytest.approx(0.9), pytest.approx(3.0))
     assert Uncertainty(1.5, 0.5).around(1.0, 1.0) == (0.0, 1.5)
+
+
+def test_gpus_known_by_tables_or_shares_have_the_residuals_of_published_steps():
+    tabled, shared = find_machine("h100-node"), find_machine("frontier", gpus=8)
+    assert uncertainty(tabled, 1.0, OWN_MESSAGES) == uncertainty(tabled, 9.0, None) == TABLE_RESIDUALS
+    assert uncertainty(shared, 1.0, OWN_MESSAGES) == SHEET_RESIDUALS
+    low, high = TABLE_RESIDUALS.around(2.0, 2.0)
+    assert SHEET_RESIDUALS.around(2.0, 2.0)[0] < low < 2.0 < high < SHEET_RESIDUALS.around(2.0, 2.0)[1]
+
+
+def test_a_calibrated_gpu_has_the_interval_of_its_calibration():
+    fitted = msgspec.structs.replace(find_machine("h100-node"), fit=Fit(residuals={"gemm": 0.02}))
+    assert uncertainty(fitted, 1.0, None).less == pytest.approx(1.645 * 1.48 * 0.02)

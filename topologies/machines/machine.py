@@ -86,6 +86,8 @@ LATER: dict[str, dict[str, object]] = {
     },
 }
 """Keys that machine files did not have at first, as they are where nothing is said: no part of the hash then."""
+NO_TABLE = "none"
+"""Name that stands for no table of measured kernels."""
 Argument = str | bool | int | float | list[str | int | float]
 
 
@@ -115,7 +117,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     kernel : measured layer functions, such as GELU or softmax
     passes : measured passes over arrays on a host, of which attention, embeddings and the cross entropy consist
     kernel_table : name of a table of measured kernels, such as h100-sxm, from which products and fused attention take
-        their times on a GPU without measured rows; empty for the shares of the peaks (`achieved`)
+        their times on a GPU without measured rows; empty or none for the shares of the peaks (`achieved`)
     collective_table : name of a table of measured collectives, such as h100-sxm, from which NCCL's collectives inside a
         node take their times; empty for the table of the node's GPUs if there is one, none for NCCL's model
 
@@ -142,12 +144,19 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     def __post_init__(self) -> None:
         self._check_collective_table()
-        if not self.kernel_table:
+        if not self.measured_kernels:
             return
         from quadrille.topologies.nodes.kernel_tables import kernel_table_names  # most machines name no table
 
         if self.kernel_table not in kernel_table_names():
-            raise ValueError(f"kernel_table {self.kernel_table!r}: accepted are {', '.join(kernel_table_names())}")
+            raise ValueError(
+                f"kernel_table {self.kernel_table!r}: accepted are none, {', '.join(kernel_table_names())}"
+            )
+
+    @property
+    def measured_kernels(self) -> str:
+        """Name of the table of measured kernels; empty for no table."""
+        return "" if self.kernel_table == NO_TABLE else self.kernel_table
 
     def _check_collective_table(self) -> None:
         """Raises ValueError for a table of collectives that does not exist."""

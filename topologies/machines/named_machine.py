@@ -65,6 +65,7 @@ class NamedMachine:
         groups
     notes : numbers and simplifications of the network, with their sources
     host_link : numbers of the link between a GPU and the memory of its host, with their sources; empty if unknown
+    has_kernels : whether predictions use measured kernels of its GPU
     """
 
     name: str
@@ -78,6 +79,7 @@ class NamedMachine:
     balanced_fabric: FabricPlan | None = None
     notes: tuple[Quantity, ...] = ()
     host_link: tuple[Quantity, ...] = ()
+    has_kernels: bool = True
 
     @property
     def gpu(self) -> Gpu:

@@ -13,6 +13,9 @@ device keeps its efficiency:
     topology: a latency              transfers and library collectives between hosts: least seconds of each kind
     topology: a bandwidth            transfers and library collectives between hosts: seconds beyond the least
 
+A setting of what products achieve, such as device.achieved.product_share, also sets device.kernel_table to none,
+because products from a table of measured kernels do not depend on it.
+
 Transfers and collectives within one host cross no link, and may use other memory
 than the device's; their rows change only by paths of their own.  A setting is an
 error if it is unknown whether rows depend on it: attention depends on products or on
@@ -34,7 +37,7 @@ from quadrille.algorithms.formats.measured_rows import Faults
 from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS
 from quadrille.algorithms.schedule.short_names import full_dtype
 from quadrille.algorithms.units import LEAST_RATE, parse_measure
-from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.machines.machine import NO_TABLE, Machine
 from quadrille.topologies.machines.machine_catalogue import MACHINES
 from quadrille.topologies.quantity import name_with_unit
 
@@ -45,6 +48,10 @@ OF_LINKS = ("bandwidth", "latency")
 """Quantities of a topology's links with which rows of network measurements change."""
 OTHER_LATENCIES = ("back_to_back_latency_seconds", "sender_ack_delay_seconds")
 """Latencies of an emulated network that change with the topology's latencies."""
+OF_PRODUCTS = frozenset(
+    f"device.achieved.{name}" for name in ("product_share", "ramp", "tile_rows", "tile_columns", "multiprocessors")
+)
+"""Settings that only products without a table of measured kernels depend on."""
 SAME_FACTOR = 1e-9
 """Relative difference up to which two factors are equal."""
 
@@ -117,6 +124,8 @@ def _apply_setting(before: dict[str, Any], setting: str) -> dict[str, Any]:
     _change_in_place(after, _keys_of_path(path, after), _change_to(text, setting), setting, [])
     after = schema_files.plain_tables(_checked_machine(after, setting))
     _scale_device_rows(before["device"], after["device"], path, setting)
+    if path in OF_PRODUCTS and after["device"]["kernel_table"]:
+        after["device"]["kernel_table"] = NO_TABLE
     return schema_files.plain_tables(_checked_machine(after, setting))
 
 

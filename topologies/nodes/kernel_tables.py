@@ -104,6 +104,8 @@ class KernelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     products : tables of m x k by k x n products over m, n and k, by precision
     attention : table of causal forward passes over the tokens of a sequence, sequences times query heads, and the size
         of a head
+    experts : table of the forward pass of experts in 16 bits over rows of an expert, experts, columns of a row, and
+        columns of an expert's hidden layer; None without measurements
     """
 
     schema: Schema
@@ -113,6 +115,7 @@ class KernelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     memory_bytes_per_second: float
     products: dict[str, RatioTable]
     attention: RatioTable
+    experts: RatioTable | None = None
 
     def product_seconds(
         self, sizes: tuple[int, int, int], precision: str, peak: float, rate: float
@@ -144,6 +147,57 @@ class KernelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         ratio, beyond = self.attention.ratio(*sizes)
         return ratio * attention_bound(pairs, *sizes[1:], touched, peak, rate), beyond
 
+    def experts_seconds(
+        self, rows: float, sizes: tuple[int, int, int], peak: float, rate: float, *, gated: bool
+    ) -> tuple[float, bool]:
+        """Seconds of the forward pass of a rank's experts, all products grouped, and whether they are extrapolated.
+
+        Parameters
+        ----------
+        rows : rows that enter all experts of the rank together, evenly
+        sizes : experts of the rank, columns of a row, and columns of an expert's hidden layer
+        peak, rate : peak of products [flop/s] and memory bandwidth [B/s]
+        gated : whether an expert has three products instead of two
+
+        Raises
+        ------
+        InputError : a GPU without measured experts
+        """
+        if self.experts is None:
+            raise InputError(f"experts: no measured kernels of {self.gpu}")
+        ratio, beyond = self.experts.ratio(rows / sizes[0], *sizes)
+        return ratio * experts_bound(rows, *sizes, peak, rate, gated=gated), beyond
+
+
+@lru_cache(16)
+def best_product_share(name: str) -> float:
+    """A share of the peak that no 16-bit product of a table exceeds.
+
+    Within a cell of the grid, the ratio is at least that of the smallest corner, and flop / bound is at most that of
+    the last corner, or flop / peak beyond the grid.
+
+    >>> 0.8 < best_product_share("h100-sxm") < 0.9
+    True
+    """
+    kernels = kernel_table(name)
+    table, peak, rate = (
+        kernels.products["bfloat16"],
+        kernels.peak_flops_per_second["bfloat16"],
+        kernels.memory_bytes_per_second,
+    )
+    m, n, k = (list(points) for points in table.axes.values())
+    best = 0.0
+    for i, j, l in product(*(range(len(points)) for points in (m, n, k))):
+        last = [min(index + 1, len(points) - 1) for index, points in zip((i, j, l), (m, n, k), strict=True)]
+        corners = product(*({index, after} for index, after in zip((i, j, l), last, strict=True)))
+        least = min(table.thousandths[(a * len(n) + b) * len(k) + c] for a, b, c in corners)
+        sizes = [points[index] for points, index in zip((m, n, k), last, strict=True)]
+        beyond = (i, j, l) == tuple(last)
+        flops = 2.0 * sizes[0] * sizes[1] * sizes[2]
+        bound = flops / peak if beyond else product_bound(sizes[0], sizes[2], sizes[1], "bfloat16", peak, rate)
+        best = max(best, flops / peak / bound / exp(least / PER_UNIT))
+    return min(1.0, best)
+
 
 def product_bound(m: float, k: float, n: float, precision: str, peak: float, rate: float) -> float:
     """The data sheet's bound of a product of m x k by k x n [s].
@@ -172,6 +226,25 @@ def attention_bound(pairs: float, count: float, head: float, touched: float, pea
     peak, rate : peak of products [flop/s] and memory bandwidth [B/s]
     """
     return FORWARD_PRODUCTS * count * pairs * head / peak + touched / rate + KERNEL_SECONDS
+
+
+def experts_bound(
+    rows: float, experts: float, columns: float, hidden: float, peak: float, rate: float, *, gated: bool
+) -> float:
+    """The data sheet's bound of the forward pass of a rank's experts in 16 bits [s].
+
+    Every row is multiplied by the two or three matrices of its expert; the matrices of all experts that have a row are
+    read once, rows are read and written, and the hidden layer is written and read.
+
+    >>> experts_bound(8, 2, 10, 100, 1e9, 1e9, gated=False) == 3.2e-5 + 1.152e-5 + 2 * KERNEL_SECONDS
+    True
+    """
+    products = 3 if gated else 2
+    weights = min(experts, rows) * columns * hidden * products
+    moved = rows * (2 * columns + products * hidden)
+    return (
+        2.0 * rows * columns * hidden * products / peak + RESULT_BYTES * (weights + moved) / rate + 2 * KERNEL_SECONDS
+    )
 
 
 def kernel_table_names() -> tuple[str, ...]:

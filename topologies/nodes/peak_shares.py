@@ -89,8 +89,17 @@ BEST_PRODUCTS: dict[Generation, tuple[Product, float, str]] = {
     "cdna3": (Product(1, 4096, 10240, 4864, 781.9e12), 1307.4e12, f"{BEST_SOURCE}, MI300X, older table"),
     "cdna4": (Product(1, 8192, 8192, 8192, 1610e12), 2516.6e12, HIPKITTENS),
 }
-MEMORY_SHARE = 0.7
-MEMORY_SOURCE = f"{A100_SOURCE}: GELU, 5.4e8 B in 0.5 ms, of 1.555e12 B/s (printed to one digit: 0.6 to 0.8)"
+GELU_SHARE = (
+    0.7,
+    f"{A100_SOURCE}: GELU, 5.4e8 B in 0.5 ms, of 1.555e12 B/s (printed to one digit: 0.6 to 0.8)",
+)
+CAST_SHARE = (
+    0.86,
+    "aiconfigurator-core 0.12.0 (NVIDIA, PyPI), scaling and casting of matrices from 5e8 elements, 3 bytes each: 0.86 "
+    "of the data sheet on B200, 0.90 on H100; SimuMax's a100_pcie.json has 0.91 on A100",
+)
+MEMORY_SHARES: dict[Generation, tuple[float, str]] = dict.fromkeys(("ampere", "hopper", "blackwell"), CAST_SHARE)
+"""Share of the memory bandwidth that passes over memory reach, with its source; others have `GELU_SHARE`."""
 
 
 BEST_PRODUCTS_BY_NAME: dict[str, tuple[Product, float, str]] = {
@@ -151,7 +160,7 @@ def peak_shares(generation: Generation, name: str = "") -> tuple[Quantity, ...] 
         Quantity("achieved.tile_rows", TILE[0], TILE_SOURCE),
         Quantity("achieved.tile_columns", TILE[1], TILE_SOURCE),
         Quantity("achieved.multiprocessors", count, source),
-        Quantity("achieved.memory_share", MEMORY_SHARE, MEMORY_SOURCE),
+        Quantity("achieved.memory_share", *MEMORY_SHARES.get(generation, GELU_SHARE)),
     )
 
 

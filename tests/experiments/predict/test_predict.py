@@ -233,7 +233,8 @@ def test_parts_of_an_op_add_up_to_its_seconds_and_waiting(capsys, tmp_path, mach
 
 def test_a_machine_by_name_is_as_large_as_the_grid_and_what_if_changes_it(capsys, tmp_path):
     seconds = []
-    for settings in ([], ["--set", "device.peak_flops_per_second=x4", "--set", "device.overhead_seconds=x0.25"]):
+    faster = ("device.peak_flops_per_second=x4", "device.memory_bytes_per_second=x4", "device.overhead_seconds=x0.25")
+    for settings in ([], [word for setting in faster for word in ("--set", setting)]):
         path = tmp_path / "record.json"
         words = ["simulate", "--matmul", "8192,8192,8192", "--dtype", "bfloat16", "--grid", "x=4", "--json", path]
         ended = called(capsys, *words, "--machine", "perlmutter", *settings)

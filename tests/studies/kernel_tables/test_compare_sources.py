@@ -3,8 +3,8 @@
 import pytest
 
 from quadrille.algorithms.errors import InputError
-from quadrille.simulator.machine.compute_model import BACKWARD_SECONDS
 from quadrille.studies.kernel_tables.compare_sources import attention_ratio, main, product_seconds, simumax_samples
+from quadrille.topologies.nodes.attention_kernels import SECOND
 from quadrille.topologies.nodes.kernel_tables import kernel_table
 
 SIZES = {"batch": 2, "seq_len": 1024, "head_num": 8, "kv_head_num": 8, "qk_head_dim": 128, "v_head_dim": 128}
@@ -34,7 +34,7 @@ def test_short_products_are_left_out(tmp_path):
 
 def test_the_rate_of_attention_counts_full_squares_of_two_or_five_products(tmp_path):
     forward, backward = (attention_ratio(B200, SIZES, TERA, backward=is_backward) for is_backward in (False, True))
-    assert backward / forward == pytest.approx(5 / 2 / BACKWARD_SECONDS)
+    assert backward / forward == pytest.approx(5 / 2 / SECOND.backward)
     shape = ";".join(f"{name}={size}" for name, size in SIZES.items())
     ((_, kernel, ratio),) = samples(tmp_path, "sdp_bwd", shape, TERA)
     assert (kernel, ratio) == ("sdp_bwd", pytest.approx(backward))

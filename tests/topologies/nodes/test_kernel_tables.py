@@ -8,15 +8,27 @@ from quadrille.algorithms.analysis.volumes import AttentionProducts, Work
 from quadrille.algorithms.errors import InputError
 from quadrille.simulator.machine.compute_model import ComputeModel
 from quadrille.topologies.find_machine import find_machine
+from quadrille.topologies.machines.machine_catalogue import KERNEL_TABLES, MACHINES
 from quadrille.topologies.machines.what_if import apply_settings
-from quadrille.topologies.nodes.kernel_tables import kernel_table, kernel_table_names, product_bound
+from quadrille.topologies.nodes.kernel_tables import (
+    best_product_share,
+    kernel_table,
+    kernel_table_names,
+    product_bound,
+)
+from quadrille.topologies.nodes.training_factors import FACTORS, training_factors
 
 NAMES = kernel_table_names()
 
 
 @pytest.fixture(scope="module")
 def tabled():
-    return apply_settings(find_machine("h100-node"), ("device.kernel_table=h100-sxm",))
+    return find_machine("h100-node")
+
+
+@pytest.fixture(scope="module")
+def untabled(tabled):
+    return apply_settings(tabled, ("device.kernel_table=none",))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -46,8 +58,27 @@ def test_the_ratio_at_a_grid_point_is_that_of_the_file():
     assert table.ratio(m[3], n[4], k[5]) == (math.exp(table.thousandths[index] / 1000), False)
 
 
-def test_products_and_attention_of_a_gpu_take_the_times_of_its_table(tabled):
-    plain, measured = (ComputeModel(machine, "bfloat16", 1, 1) for machine in (find_machine("h100-node"), tabled))
+def test_every_named_machine_whose_gpu_has_a_table_uses_it():
+    assert {*KERNEL_TABLES.values(), *FACTORS} == {*NAMES}
+    assert find_machine("perlmutter", gpus=4).device.kernel_table == "a100-sxm"
+    assert not find_machine("frontier", gpus=8).device.kernel_table
+    assert not find_machine("bench-1to1", gpus=8).device.kernel_table
+    assert {*KERNEL_TABLES} <= {MACHINES[name].gpu.name for name in MACHINES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_product_at_or_between_grid_points_exceeds_the_best_share(name):
+    kernels = kernel_table(name)
+    peak, rate = kernels.peak_flops_per_second["bfloat16"], kernels.memory_bytes_per_second
+    for m in (8192, 11000, 32768, 90000):
+        for k in (1024, 5000, 65536):
+            for n in (2048, 14000, 65536):
+                seconds, _ = kernels.product_seconds((m, k, n), "bfloat16", peak, rate)
+                assert 2 * m * k * n / seconds <= best_product_share(name) * peak
+
+
+def test_products_and_attention_of_a_gpu_take_the_times_of_its_table(tabled, untabled):
+    plain, measured = (ComputeModel(machine, "bfloat16", 1, 1) for machine in (untabled, tabled))
     assert plain.gemm(4096, 4096, 4096, "NN").extrapolated
     estimate = measured.gemm(4096, 4096, 4096, "NN")
     assert not estimate.extrapolated
@@ -57,16 +88,31 @@ def test_products_and_attention_of_a_gpu_take_the_times_of_its_table(tabled):
         4096, 4096, 4096, "bfloat16", device.peak_flops_per_second["bfloat16"], device.memory_bytes_per_second
     )
     ratio = kernels.products["bfloat16"].ratio(4096, 4096, 4096)[0]
-    assert estimate.seconds == pytest.approx(ratio * bound + device.overhead_seconds)
+    factors = training_factors("h100-sxm")
+    assert estimate.seconds == pytest.approx(factors.product * ratio * bound + device.overhead_seconds)
+    weights = measured.gemm(4096, 4096, 4096, "TN").seconds
+    assert weights == pytest.approx(factors.weight_gradient * ratio * bound + device.overhead_seconds)
     assert measured.gemm(4096, 4096, 2**20, "NN").extrapolated
 
 
-def test_unfused_attention_does_not_use_the_table(tabled):
+def test_the_backward_pass_of_attention_takes_the_times_of_flashattention_3(tabled):
+    model = ComputeModel(tabled, "bfloat16", 1, 1)
+    forward, backward = (
+        model.kernel(Work(0, products.flops, touched, products), products.function).seconds - 5e-6
+        for products, touched in (
+            (AttentionProducts(64, 4096, 128, 2, "attention"), 2**28),
+            (AttentionProducts(64, 4096, 128, 2, "attention_gradient"), 2**29),
+        )
+    )
+    assert backward / forward == pytest.approx(2.5 * 638 / 542)
+
+
+def test_unfused_attention_does_not_use_the_table(tabled, untabled):
     products = AttentionProducts(64, 2048, 128, 2, "attention")
     work = Work(flops=0, product_flops=products.flops, touched=2**26, squares=products)
     models = [
         ComputeModel(apply_settings(machine, settings), "bfloat16", 1, 1)
-        for machine in (find_machine("h100-node"), tabled)
+        for machine in (untabled, tabled)
         for settings in ((), ("device.achieved.attention=unfused",))
     ]
     plain, plain_unfused, measured, measured_unfused = (model.kernel(work, "attention") for model in models)
@@ -75,8 +121,8 @@ def test_unfused_attention_does_not_use_the_table(tabled):
     assert plain_unfused.extrapolated and measured_unfused.extrapolated
 
 
-def test_other_dtypes_do_not_use_the_table(tabled):
-    plain, measured = (ComputeModel(machine, "float32", 1, 1) for machine in (find_machine("h100-node"), tabled))
+def test_other_dtypes_do_not_use_the_table(tabled, untabled):
+    plain, measured = (ComputeModel(machine, "float32", 1, 1) for machine in (untabled, tabled))
     assert measured.gemm(512, 512, 512, "NN") == plain.gemm(512, 512, 512, "NN")
 
 
@@ -89,7 +135,27 @@ def test_a_faster_gpu_of_a_what_if_question_is_faster(tabled):
 
 
 def test_a_table_that_does_not_exist_is_refused_with_the_names_of_all():
-    with pytest.raises(InputError, match="kernel_table 'h10': accepted are a100-sxm, "):
+    with pytest.raises(InputError, match="kernel_table 'h10': accepted are none, a100-sxm, "):
         apply_settings(find_machine("h100-node"), ("device.kernel_table=h10",))
     with pytest.raises(InputError, match="kernels 'h10': accepted are a100-sxm, "):
         kernel_table("h10")
+
+
+def test_experts_take_the_grouped_kernels_of_the_table_and_backward_its_factor(tabled):
+    model, sizes = ComputeModel(tabled, "bfloat16", 1, 1), (8, 4096, 2048)
+    forward, backward = (model.experts(8192, sizes, gated=True, backward=b).seconds - 5e-6 for b in (False, True))
+    kernels, device, factors = kernel_table("h100-sxm"), tabled.device, training_factors("h100-sxm")
+    rates = device.peak_flops_per_second["bfloat16"], device.memory_bytes_per_second
+    assert forward == pytest.approx(factors.product * kernels.experts_seconds(8192, sizes, *rates, gated=True)[0])
+    assert backward / forward == pytest.approx(factors.expert_backward)
+    assert 2 * 3 * 8192 * 4096 * 2048 / forward < rates[0]
+
+
+def test_experts_without_a_table_of_experts_are_products_one_after_the_other():
+    model = ComputeModel(find_machine("a100-node"), "bfloat16", 1, 1)
+    up, down = model.gemm(1024, 4096, 4096, "NN").seconds, model.gemm(1024, 2048, 4096, "NN").seconds
+    assert model.experts(8192, (8, 4096, 2048), gated=True).seconds == pytest.approx(8 * (up + down))
+    assert model.experts(2, (8, 4096, 2048), gated=True).seconds < 3 * (up + down)
+    assert model.experts(0, (8, 4096, 2048)).seconds == model.gemm(0, 4096, 4096, "NN").seconds
+    with pytest.raises(InputError, match="experts: no measured kernels of A100 SXM"):
+        kernel_table("a100-sxm").experts_seconds(8, (1, 128, 128), 1e12, 1e12, gated=False)
