@@ -38,9 +38,17 @@ CAP_PASSES = 2
 MASK_BYTES = 1
 """Bytes of the dropout mask for each score."""
 IN_EPILOGUE: frozenset[Function] = frozenset(
-    {"add_bias", "row_moments", "row_squares", "normalise_sums", "rms_sums", "column_sums"}
+    {
+        *("add_bias", "row_moments", "row_squares", "normalise_sums", "rms_sums", "column_sums"),
+        *("dropout", "dropout_gradient"),
+    }
 )
-"""Functions that cost nothing if fused: a product's epilogue or the next pass reads the same data."""
+"""Functions that cost nothing if fused: a product's epilogue or the next pass reads the same data.
+
+Dropout is fused with the bias and the residual addition; its mask of a byte an element is left out.
+
+Source: NVIDIA/Megatron-LM, megatron/core/fusions/fused_bias_dropout.py.
+"""
 
 
 def product_seconds(
