@@ -105,9 +105,18 @@ def _training_flags(experiment: TrainingExperiment) -> Iterator[str]:
     }
     for name, default in TRAINING_DEFAULTS.items():
         if (value := chosen.get(name, getattr(problem, name, default))) != default:
-            yield from (_flag(name),) if value is True else (_flag(name), str(value))
+            yield from (_flag(name),) if value is True else (_flag(name), _text(value))
     if problem.adam.rate != default_rate(width):
         yield from ("--learning-rate", repr(problem.adam.rate))
+
+
+def _text(value: object) -> str:
+    """The value of a flag as text; layers of stages as a list.
+
+    >>> _text((3, 2)), _text(0.1)
+    ('3,2', '0.1')
+    """
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _grid_flags(experiment: Experiment) -> Iterator[str]:

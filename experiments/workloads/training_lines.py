@@ -116,11 +116,11 @@ def sized_flag(gpt: GptSizes) -> str:
     """The value of `--gpt` for a model of these sizes.
 
     >>> sized_flag(GptSizes(2, 8, 4, 16, 32, 1, gated=True))
-    'layers=2,hidden=8,heads=4,sequence=16,vocabulary=32,inner=0,gated=yes'
+    'layers=2,hidden=8,heads=4,sequence=16,vocabulary=32,gated=yes'
     """
     from quadrille.algorithms.training.model_files import NEEDED, OPTIONAL
 
-    sizes = {name: getattr(gpt, name) for name in (*NEEDED, *OPTIONAL)}
+    sizes = {name: getattr(gpt, name) for name in (*NEEDED, *OPTIONAL) if getattr(gpt, name)}
     experts = _experts(gpt)
     options = _architecture(gpt).options | (experts.options if experts else {})
     return ",".join(f"{name}={_flag_value(value)}" for name, value in (sizes | options).items())

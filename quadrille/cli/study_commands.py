@@ -165,6 +165,9 @@ def published_collectives(
 def published_training(
     context: click.Context,
     rows: Annotated[str, flag("--rows", "FILE.csv", "Published training runs; by default the project's own.")] = "",
+    listed: Annotated[bool, switch("--list", "List the rows and which are judged, without predictions.")] = False,
+    row: Annotated[str, flag("--row", "N", "Predict the row with this id alone, and print its command line.")] = "",
+    explain: Annotated[bool, switch("--explain", "Print where the time of --row goes.")] = False,
     claims: Annotated[
         bool, switch("--claims", "Predict what papers claim of their schemes instead of rows: minutes.")
     ] = False,
@@ -176,8 +179,22 @@ def published_training(
     figure: Plot = "",
 ) -> None:
     """How far off are predictions of whole training steps, against published runs?"""
+    from quadrille.algorithms.errors import InputError
+    from quadrille.studies.published_training.study import list_rows, published_row
     from quadrille.studies.published_training.study import published_training as judge
 
+    alone = [name for name, typed_value in (("--row", row), ("--list", listed)) if typed_value]
+    others = [name for name, typed_value in (("--claims", claims), ("--weak-scaling", weak_scaling)) if typed_value]
+    if len(alone + others) > 1 and alone:
+        raise InputError(f"{' and '.join(alone + others)}: one of them is accepted")
+    if explain and not row:
+        raise InputError("--explain: explains one row; --row N is needed")
+    if listed:
+        list_rows(rows)
+        return
+    if row:
+        published_row(row, rows, explain=explain, json=json, command=context.obj)
+        return
     judge(rows, claims=claims, only=only, weak_scaling=weak_scaling, json=json, figure=figure, command=context.obj)
 
 

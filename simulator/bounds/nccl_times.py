@@ -8,7 +8,7 @@ each op is alone, at the latest all ops that may overlap run one after another.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.ops import Collective, CollectiveKind, collective_kind
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.simulator.collectives.nccl.collective import NcclResult, nccl_collective
+from quadrille.simulator.collectives.nccl.layout import NEUTRAL_SETTINGS
 from quadrille.simulator.machine.network import routes_of
 from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.topologies.machines.machine import Machine
@@ -112,6 +113,7 @@ class NcclTimes:
     ) -> NcclResult:
         """The result with one algorithm and protocol."""
         endpoints, routes = self.placement.of_rank, self._routes[0]
+        share = self.machine.device.collectives_between_share
         return nccl_collective(
             kind,
             size,
@@ -122,6 +124,7 @@ class NcclTimes:
             algorithm=algorithm,
             protocol=protocol,
             root=root,
+            settings=NEUTRAL_SETTINGS if share == 1 else replace(NEUTRAL_SETTINGS, between=share),
             item_bytes=LEAST_ITEM_BYTES,
         )
 

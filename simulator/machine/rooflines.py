@@ -37,11 +37,14 @@ CAP_PASSES = 2
 """Passes of the scores over memory for a soft cap: read and written."""
 MASK_BYTES = 1
 """Bytes of the dropout mask for each score."""
-IN_EPILOGUE: frozenset[Function] = frozenset({"add_bias", "row_moments", "row_squares"})
+IN_EPILOGUE: frozenset[Function] = frozenset({"add_bias", "row_moments", "row_squares", "dropout", "dropout_gradient"})
 """Functions that cost nothing if fused: a product's epilogue or the next pass reads the same data.
 
 The sums of a bias's gradient and of a norm's gradient are passes of their own in fused software, too: Megatron-LM sums
 the output's gradient over its rows after the product, and the kernels of a norm's gradient read their inputs twice.
+Dropout is fused with the bias and the residual addition; its mask of a byte an element is left out.
+
+Source: NVIDIA/Megatron-LM, megatron/core/fusions/fused_bias_dropout.py.
 """
 
 

@@ -30,15 +30,15 @@ from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.simulator.ranks.jitter import Jitter
 from quadrille.simulator.simulate import LIMITS, Limits, Prediction, Shortcuts, Simulator, simulate
 from quadrille.simulator.symmetry.even_shards import with_even_shards
-from quadrille.studies.published_training.layer_times import ATTENTION_DROPOUT
-from quadrille.studies.published_training.training_step import machine_for
+from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.machine_catalogue import MACHINES
-from quadrille.topologies.machines.what_if import apply_settings
 
 OVERLAPS: frozenset[OverlapName] = frozenset({"oar", "ors", "oag"})
 CHOICES = parse_choices("library")
 FUSED, UNFUSED = "device.achieved.attention=fused", "device.achieved.attention=unfused"
+ATTENTION_DROPOUT = 0.1
+"""Dropout of the attention weights in Megatron-LM's runs; that of the hidden states is fused into other passes."""
 MEASURED_SHARES = {"perlmutter": 0.8, "frontier": 0.4}
 """Measured share of the 100 GB/s of a node's four NICs, in all-reduces over nodes.
 
@@ -72,7 +72,7 @@ class ClaimedTraining:
     scheme: str = "4d"
     recompute: Recompute = "full"
     half: DType = "bfloat16"
-    settings: tuple[str, ...] = ()
+    settings: tuple[str, ...] = (UNFUSED,)
     attention_dropout: float = ATTENTION_DROPOUT
 
     @property
@@ -89,7 +89,7 @@ class ClaimedTraining:
     @property
     def model(self) -> Machine:
         """The machine with the changes of `settings`."""
-        return apply_settings(machine_for(self.machine, MACHINES[self.machine].gpu, self.gpus), self.settings)
+        return find_machine(self.machine, self.settings, gpus=self.gpus)
 
     def what_if(self, *settings: str) -> "ClaimedTraining":
         """The training on a machine with more changes, as `--set` takes them."""

@@ -28,7 +28,9 @@ from functools import partial
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
+from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.model_shapes import SHAPES, ModelShape
+from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.runtime.host.console import remark
 from quadrille.studies.published_training.claim_prediction import ClaimPrediction
 from quadrille.studies.published_training.claimed_steps import (
@@ -45,7 +47,6 @@ from quadrille.studies.published_training.megatron_search import (
     PLAIN_1F1B,
     MegatronSetup,
     fastest,
-    megatron_runs,
 )
 from quadrille.studies.published_training.pipeline_claims import (
     compressed_communication,
@@ -55,7 +56,6 @@ from quadrille.studies.published_training.pipeline_claims import (
     offloaded_states,
     pipeline_share,
 )
-from quadrille.studies.published_training.published_runs import PublishedRun
 from quadrille.studies.published_training.report import Claim, predicted_text
 from quadrille.studies.published_training.time_limit import run_with_time_limit
 
@@ -174,9 +174,9 @@ def ahead_of_megatron() -> ClaimPrediction:
 
     def ahead(setup: MegatronSetup, seconds: float = ours.seconds) -> float:
         """AxoNN's lead over Megatron-LM with these features [%]."""
-        return 100 * (fastest(megatron_runs(AXONN_80B, setup))[1] / seconds - 1)
+        return 100 * (fastest(AXONN_80B, setup)[1] / seconds - 1)
 
-    run, _ = fastest(megatron_runs(AXONN_80B))
+    run, _ = fastest(AXONN_80B)
     what_if = {
         FREE_SUMS: ahead(MEGATRON_CORE, ours.seconds - ours.sums),
         "Megatron-LM without interleaving": ahead(replace(MEGATRON_CORE, interleaving=False)),
@@ -187,11 +187,13 @@ def ahead_of_megatron() -> ClaimPrediction:
     return ClaimPrediction(ahead(MEGATRON_CORE), f"Megatron-LM: {_lengths(run)}", what_if, assumptions=assumptions)
 
 
-def _lengths(run: PublishedRun) -> str:
+def _lengths(run: TrainingExperiment) -> str:
     """The parallel configuration of a run as text."""
-    chunks = f", {run.interleave} chunks a stage" if run.interleave > 1 else ""
-    lengths = f"tensor={run.tensor}, pipeline={run.pipeline}, data={run.data}, microbatches of {run.micro}"
-    return f"{lengths}{chunks}, ZeRO {run.zero}"
+    grid, problem = run.grid, run.problem
+    assert isinstance(problem, Gpt)
+    chunks = f", {problem.interleave} chunks a stage" if problem.interleave > 1 else ""
+    lengths = f"tensor={grid.x}, pipeline={grid.pipeline}, data={grid.data}, microbatches of {problem.micro_batch}"
+    return f"{lengths}{chunks}, ZeRO {problem.zero}"
 
 
 def gain_by_overlap() -> ClaimPrediction:
@@ -239,10 +241,10 @@ def static_pipeline(training: ClaimedTraining, setup: MegatronSetup = PLAIN_1F1B
     training : training that the claim is about
     setup : features that the pipeline may use
     """
-    run, seconds = fastest(megatron_runs(training, setup))
+    run, seconds = fastest(training, setup)
     what_if = {}
     if not setup.tensor:  # memory decides the number of stages
-        _, roomy = fastest(megatron_runs(training, replace(setup, memory=2.0)))
+        _, roomy = fastest(training.what_if("device.memory_bytes=x2"), setup)
         what_if = {"GPUs with twice the memory": training.share_of_peak(roomy)}
     assumptions = (training.shape.name, f"batch {training.batch}", "unfused attention", "full recomputation", "float16")
     return ClaimPrediction(training.share_of_peak(seconds), _lengths(run), what_if, assumptions=assumptions)

@@ -17,16 +17,16 @@ from quadrille.experiments.network.bus_bandwidth import bus_factor
 from quadrille.experiments.network.collective_question import CollectiveQuestion
 from quadrille.studies.published_collectives.collective_rows import CollectiveRow
 from quadrille.studies.published_collectives.machine_calibration import machine_of
-from quadrille.studies.published_training.memory import peak_bytes
 from quadrille.studies.published_training.published_runs import NAMES, PublishedRun
+from quadrille.studies.published_training.published_steps import peak_bytes, published_step, step_of
 from quadrille.studies.published_training.training_rows import TrainingRow
-from quadrille.studies.published_training.training_step import step_seconds
 from quadrille.topologies.machines.machine_catalogue import MACHINES
 
 REACHED = 0.5
 LEFT_AT_LEAST = 8
 SHARES = (1e-3, 1.0)
-HALVINGS = 40
+FIRST_INVERSE, MOST_SECANTS, CLOSE_ENOUGH = 7.0, 6, 1e-4
+"""Second inverse share that is tried, largest number of further ones, and relative error that is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +101,23 @@ def calibrate(
 
 
 def _share(run: PublishedRun, seconds: float) -> float:
-    """The share of the network's bandwidth with which the run's step takes `seconds`, by bisection within `SHARES`."""
-    low, high = SHARES
-    if step_seconds(run, high).seconds >= seconds:
-        return high
-    for _ in range(HALVINGS):
-        middle = (low * high) ** 0.5
-        low, high = (low, middle) if step_seconds(run, middle).seconds < seconds else (middle, high)
-    return float((low * high) ** 0.5)
+    """The share of the network's bandwidth with which the run's step takes `seconds`, within `SHARES`.
+
+    The time is almost linear in the inverse of the share, so few steps of the secant method suffice.
+    """
+
+    def excess(inverse: float) -> float:
+        """Time of the step above `seconds`, relative to it."""
+        return step_of(published_step(run, 1 / inverse)).seconds / seconds - 1
+
+    low, high = 1 / SHARES[1], FIRST_INVERSE
+    excess_low, excess_high = excess(low), excess(high)
+    if excess_low >= 0:
+        return SHARES[1]
+    for _ in range(MOST_SECANTS):
+        if abs(excess_high) < CLOSE_ENOUGH:
+            break
+        inverse = high - excess_high * (high - low) / (excess_high - excess_low)
+        low, excess_low, high = high, excess_high, min(max(1.0, inverse), 1 / SHARES[0])
+        excess_high = excess(high)
+    return 1 / high

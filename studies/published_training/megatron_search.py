@@ -1,19 +1,38 @@
-"""The search for Megatron-LM's fastest run of a training: all parallel configurations that fit in memory, predicted."""
+"""The search for Megatron-LM's fastest run of a training: the product's own search (`experiments/rank`), one scheme.
 
-from dataclasses import dataclass
-from math import ceil
+All parallel configurations that fit in memory are evaluated by closed form, as `quadrille rank` does; the fastest of
+them are predicted as `quadrille simulate` does.
+"""
 
-from quadrille.algorithms.formats.measured_rows import Variant
-from quadrille.algorithms.training.recompute import Recompute
-from quadrille.studies.published_training.claimed_steps import ClaimedTraining
-from quadrille.studies.published_training.memory import peak_bytes
-from quadrille.studies.published_training.published_runs import PublishedRun
-from quadrille.studies.published_training.training_step import slot_seconds, step_seconds
-from quadrille.topologies.machines.machine_catalogue import MACHINES
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.ops import OverlapName
+from quadrille.algorithms.training.gpt import Gpt, gpt_from_shape
+from quadrille.algorithms.training.recompute import Attention, Recompute
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
+from quadrille.experiments.predict.training_step import simulated_step
+from quadrille.experiments.rank.candidate_grids import GridLimits
+from quadrille.experiments.rank.configuration_evaluator import Configuration, Evaluator, speed_key
+from quadrille.experiments.rank.configurations import SearchSpace, configurations
+from quadrille.experiments.rank.lower_estimates import least_bytes
+from quadrille.experiments.rank.rank_question import RankQuestion
+from quadrille.experiments.rank.search_options import Value, pass_orders
+from quadrille.experiments.workloads.execution_options import ExecutionOptions
+from quadrille.experiments.workloads.grids import divisors
+from quadrille.experiments.workloads.rank_orders import FASTEST_FIRST
+from quadrille.experiments.workloads.training import TrainingExperiment
+from quadrille.studies.published_training.claimed_steps import ATTENTION_DROPOUT, ClaimedTraining
 
 MICROS = (1, 2, 4)
 """Sequences of a microbatch that are tried, of 2,048 tokens; of shorter sequences as many tokens."""
 FULL_SEQUENCE = 2048
+SIMULATED = 3
+"""Number of configurations that are simulated, the fastest by closed form."""
+BESIDE: frozenset[OverlapName] = frozenset({"oar", "oag"})
+"""Sums and second gathers beside products, with sequence parallelism (`published_steps.py`)."""
+NONE: frozenset[OverlapName] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +47,14 @@ class MegatronSetup:
     tensor : whether layers may be sharded over a tensor-parallel group
     zero : ZeRO stages to try
     recompute : recomputation of activations
-    memory : factor on the memory of a GPU
     """
 
-    attention: Variant = "fused"
+    attention: Attention = "fused"
     sequence_parallel: bool = True
     interleaving: bool = True
     tensor: bool = True
     zero: tuple[int, ...] = (1,)
     recompute: Recompute = "full"
-    memory: float = 1.0
 
 
 MEGATRON_CORE = MegatronSetup()
@@ -46,8 +63,8 @@ PLAIN_1F1B = MegatronSetup("unfused", sequence_parallel=False, interleaving=Fals
 """Megatron-LM and DeepSpeed of 2021: unfused attention, 1F1B, the optimizer sharded or not."""
 
 
-def megatron_runs(training: ClaimedTraining, setup: MegatronSetup = MEGATRON_CORE) -> list[PublishedRun]:
-    """All runs of Megatron-LM that a training could be, and that fit in memory.
+def megatron_configurations(training: ClaimedTraining, setup: MegatronSetup = MEGATRON_CORE) -> list[Configuration]:
+    """All configurations of Megatron-LM that a training could run and that fit in memory, the fastest first.
 
     The lengths of the tensor, pipeline and data parallel groups divide the number of GPUs; microbatches are 1, 2 or 4
     sequences of 2,048 tokens, or as many tokens.
@@ -56,81 +73,76 @@ def megatron_runs(training: ClaimedTraining, setup: MegatronSetup = MEGATRON_COR
     ----------
     training : model, machine, number of GPUs and batch
     setup : features that a run may use
+
+    Raises
+    ------
+    InputError : none fits
     """
-    shape, gpus = training.shape, training.gpus
-    return [
-        run
-        for tensor in (_divisors(gpus) if setup.tensor else [1])
-        if shape.heads % tensor == 0
-        for pipeline in _divisors(gpus // tensor)
-        if pipeline <= shape.layers
-        for micro in (factor * max(1, FULL_SEQUENCE // shape.sequence) for factor in MICROS)
-        if (data := gpus // tensor // pipeline) * micro <= training.batch
-        for chunks in _chunks(shape.layers, pipeline, ceil(training.batch / (micro * data)), setup)
-        for zero in setup.zero
-        for run in (_run(training, setup, (tensor, pipeline, data), micro, chunks, zero),)
-        if min(run.layers) > 0 and peak_bytes(run) <= setup.memory * run.gpu.memory_bytes
+    question = _question(training, setup)
+    evaluator, room = Evaluator(question, {}), question.machine.device.memory_bytes
+    candidates = [
+        experiment
+        for experiment in _candidates(question, setup)
+        if (setup.tensor or experiment.grid.x == 1) and least_bytes(experiment, question.shape) <= room
     ]
+    evaluated = (evaluator.first_fitting((experiment,)) for experiment in candidates)
+    fitting = [configuration for configuration in evaluated if isinstance(configuration, Configuration)]
+    if not fitting:
+        raise InputError(f"{training.description}: no configuration of Megatron-LM fits in memory")
+    return sorted(fitting, key=lambda configuration: speed_key(configuration.step))
 
 
-def _divisors(number: int) -> list[int]:
-    """The divisors of a number."""
-    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+def fastest(training: ClaimedTraining, setup: MegatronSetup = MEGATRON_CORE) -> tuple[TrainingExperiment, float]:
+    """The fastest configuration of Megatron-LM and the predicted time of its step [s]; arguments as above."""
+    machine = training.model
+    best = [configuration.experiment for configuration in megatron_configurations(training, setup)[:SIMULATED]]
+    seconds = [
+        simulated_step(experiment, machine, granularity="passes" if experiment.grid.pipeline > 1 else "auto").seconds
+        for experiment in best
+    ]
+    place = min(range(len(best)), key=seconds.__getitem__)
+    return best[place], seconds[place]
 
 
-def _chunks(layers: int, stages: int, microbatches: int, setup: MegatronSetup) -> list[int]:
-    """The numbers of chunks that a stage may have: interleaving needs equal chunks and whole rounds of microbatches."""
-    if not setup.interleaving or stages == 1 or layers % stages or microbatches % stages:
-        return [1]
-    return _divisors(layers // stages)
-
-
-def _run(
-    training: ClaimedTraining,
-    setup: MegatronSetup,
-    lengths: tuple[int, int, int],
-    micro: int,
-    chunks: int,
-    zero: int,
-) -> PublishedRun:
-    """A run of Megatron-LM; `lengths` are those of the tensor, pipeline and data parallel groups."""
-    tensor, pipeline, data = lengths
-    return PublishedRun(
-        machine=training.machine,
-        gpu=MACHINES[training.machine].gpu,
-        gpus=training.gpus,
-        tensor=tensor,
-        pipeline=pipeline,
-        data=data,
-        interleave=chunks,
-        zero=zero,
-        shape=training.shape,
-        batch=training.batch,
-        micro=micro,
-        recompute=setup.recompute,
+def _question(training: ClaimedTraining, setup: MegatronSetup) -> RankQuestion:
+    """The question whose configurations are searched."""
+    problem = gpt_from_shape(
+        training.shape,
+        training.batch,
         dtype=training.half,
-        deepspeed=False,
-        sequence_parallel=setup.sequence_parallel and tensor > 1,
         attention=setup.attention,
+        recompute=setup.recompute,
+        attention_dropout=ATTENTION_DROPOUT,
+        gradient_bytes=2,
+    )
+    scheme = find_scheme("megatron", sequence_parallel=setup.sequence_parallel)
+    execution = ExecutionOptions(overlaps=BESIDE if setup.sequence_parallel else NONE)
+    return RankQuestion(
+        training=TrainingExperiment(problem, scheme=scheme, execution=execution, shape=training.shape),
+        shape=training.shape,
+        gpus=training.gpus,
+        machine=training.model,
+        top=SIMULATED,
+        form="exact",
+        limits=GridLimits(order=FASTEST_FIRST),
     )
 
 
-def fastest(runs: list[PublishedRun]) -> tuple[PublishedRun, float]:
-    """The fastest run and the predicted time of its step [s], by branch and bound.
-
-    Runs are predicted in the order of a lower bound, until the bound exceeds the fastest prediction.
-    """
-    fastest_seconds, best = float("inf"), runs[0]
-    for bound, number in sorted((_lower_bound_seconds(run), number) for number, run in enumerate(runs)):
-        if bound >= fastest_seconds:
-            break
-        if (seconds := step_seconds(runs[number]).seconds) < fastest_seconds:
-            fastest_seconds, best = seconds, runs[number]
-    return best, fastest_seconds
-
-
-def _lower_bound_seconds(run: PublishedRun) -> float:
-    """A lower bound of the step's time [s]: the microbatches of the busiest stage."""
-    slots = slot_seconds(run)
-    microbatch_seconds = [forward + backward for forward, backward in zip(slots.forward, slots.backward, strict=True)]
-    return ceil(run.microbatches) * max(microbatch_seconds)
+def _candidates(question: RankQuestion, setup: MegatronSetup) -> Iterator[TrainingExperiment]:
+    """The configurations that are tried, without sequence parallelism where no group shares the layers."""
+    chunks = divisors(question.shape.layers)[1:] if setup.interleaving else []
+    orders: Sequence[Value] = (*pass_orders(("1f1b",), ()), *pass_orders(("interleaved",), tuple(chunks)))
+    micros = tuple(factor * max(1, FULL_SEQUENCE // question.shape.sequence) for factor in MICROS)
+    options = {"zero": tuple((zero,) for zero in setup.zero), "pipeline-schedule": tuple(orders)}
+    space = SearchSpace((question.training.scheme,), None, micros, options)
+    experiments, _ = configurations(question, space)
+    plain = find_scheme("megatron", sequence_parallel=False)
+    for experiment in experiments:
+        problem = experiment.problem
+        assert isinstance(problem, Gpt)
+        if problem.interleave > 1 and experiment.microbatches.count % experiment.grid.pipeline:
+            continue  # Megatron-LM interleaves whole rounds of microbatches
+        if experiment.sequence_parallel and experiment.grid.x == 1:
+            yield replace(experiment, scheme=plain, execution=replace(experiment.execution, overlaps=NONE))
+        else:
+            yield experiment

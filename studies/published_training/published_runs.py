@@ -16,18 +16,29 @@ composer/trainer/mosaic_fsdp_utils.py, `get_mixed_precision` (DEFAULT and PURE).
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from quadrille.algorithms.formats.measured_rows import Variant
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.training.flops import flops_per_second_per_gpu, full_square_flops
-from quadrille.algorithms.training.model_shapes import ModelShape
+from quadrille.algorithms.training.model_shapes import SHAPES, ModelShape
 from quadrille.algorithms.training.recompute import RECOMPUTES, Recompute
-from quadrille.studies.published_training.fused_attention import RELATIVE_TO_A100
-from quadrille.studies.published_training.training_rows import TEXT_INSTEAD, TrainingRow
-from quadrille.topologies.machines.machine_catalogue import MACHINES
-from quadrille.topologies.nodes.gpus import A100_40GB, A100_80GB, H100_SXM, V100_16GB, V100_32GB, Generation, Gpu
+from quadrille.studies.published_training.training_rows import TEXT_INSTEAD, Metric, TrainingRow
+from quadrille.topologies.nodes.gpus import (
+    A100_40GB,
+    A100_80GB,
+    B200_SXM,
+    B300_SXM,
+    GB200_GPU,
+    GB300_GPU,
+    H100_SXM,
+    H200_SXM,
+    V100_16GB,
+    V100_32GB,
+    Generation,
+    Gpu,
+)
 
 NAMES: dict[tuple[str, Generation], str] = {
     ("selene", "ampere"): "selene",
@@ -35,6 +46,11 @@ NAMES: dict[tuple[str, Generation], str] = {
     ("mosaicml platform", "ampere"): "selene",
     ("dgx h100", "hopper"): "h100-superpod",
     ("mosaicml platform", "hopper"): "h100-superpod",
+    ("dgx h200", "hopper"): "h200-superpod",
+    ("dgx b200", "blackwell"): "b200-superpod",
+    ("dgx b300", "blackwell"): "b300-superpod",
+    ("gb200", "blackwell"): "gb200-nvl72",
+    ("gb300", "blackwell"): "gb300-nvl72",
     ("jean zay gpu_p5", "ampere"): "jean-zay-a100",
     ("jean zay gpu_p13", "volta"): "jean-zay-v100",
 }
@@ -47,6 +63,11 @@ GPUS: dict[tuple[str, str], Gpu] = {
     ("a100", "40gb"): A100_40GB,
     ("a100", "80gb"): A100_80GB,
     ("h100", ""): H100_SXM,
+    ("h200", ""): H200_SXM,
+    ("b200", ""): B200_SXM,
+    ("b300", ""): B300_SXM,
+    ("gb200", ""): GB200_GPU,
+    ("gb300", ""): GB300_GPU,
     ("v100", "16gb"): V100_16GB,
     ("v100", "32gb"): V100_32GB,
 }
@@ -63,8 +84,15 @@ FUSED_ATTENTION = ("mosaicml/llm-foundry",)
 """Beginnings of sources that state fused attention for all their runs."""
 PRINTED = ("gpus", "tensor", "pipeline", "data", "layers", "hidden", "heads", "sequence", "vocabulary", "batch")
 PERHAPS_PRINTED = ("context", "interleave", "zero", "micro")
-NOT_PLAIN = ("llama", "mistral", "mixtral", "qwen", "deepseek", "gemma", "moe")
+NOT_PLAIN = ("llama", "mistral", "mixtral", "qwen", "deepseek", "gemma", "moe", "phi", "olmo", "bert", "t5")
 """Parts of the names of models whose layers are not those of a GPT."""
+SIZES = ("layers", "hidden", "heads", "sequence", "vocabulary")
+NOT_YET: tuple[tuple[Callable[[TrainingRow], bool], str], ...] = (
+    (lambda row: row.context > 1, "context parallelism (cp={cp})"),
+    (lambda row: "fp8" in row.columns["precision"] or "fp4" in row.columns["precision"], "precision {precision!r}"),
+    (lambda row: bool(re.search(r"moe|mixtral|deepseek|a\d+b", row.columns["model"].lower())), "experts of {model!r}"),
+)
+"""Rows that the product cannot predict yet, each with the words that say so; without its line they are judged."""
 CLOSE = 0.12
 """Largest relative difference between printed flop/s and those of three or four passes, which differ by a third."""
 
@@ -160,20 +188,20 @@ def run_or_reason(row: TrainingRow, same: Sequence[TrainingRow]) -> PublishedRun
     row : published row
     same : all rows of the same run
     """
+    row = completed(row)
     if reason := _missing_columns(row) or _unmodelled_setup(row) or _inconsistency(row):
         return reason
-    gpu, name = _gpu(row), _machine(row)
+    gpu, name, shape = _gpu(row), _machine(row), _shape(row)
     assert gpu is not None and name is not None, row.id
-    shape = ModelShape(row.columns["model"], row.layers, row.hidden, row.heads, row.sequence, row.vocabulary)
     micro = row.micro or (row.batch // row.data if row.pipeline == 1 else 1)
     if row.batch < max(1, micro) * row.data:
         return f"a batch of {row.batch} is less than a microbatch of {max(1, micro)} on each of {row.data} replicas"
-    if row.gpus > MACHINES[name].gpus:
-        return f"{row.gpus} GPUs are more than the {MACHINES[name].gpus} of {name}"
     interleave = max(1, row.interleave) if row.pipeline > 1 else 1
     chunks = row.pipeline * interleave
     if interleave > 1 and (row.layers % chunks or row.batch % (micro * row.data * row.pipeline)):
         return "interleaved chunks are no whole layers, or microbatches no multiple of the stages"
+    if contradiction := _contradiction(row, same, shape, gpu):
+        return contradiction
     recompute = _recompute(row, same, shape)
     if recompute is None:
         return "whether activations are computed again is not printed and does not follow from seconds and flop/s"
@@ -196,6 +224,58 @@ def run_or_reason(row: TrainingRow, same: Sequence[TrainingRow]) -> PublishedRun
         sequence_parallel=_sequence_parallel(row),
         attention=_attention(row, gpu),
     )
+
+
+def known_shape(name: str) -> ModelShape | None:
+    """The shape of a model that the product knows, by its published name; None for other models.
+
+    >>> known_shape("LLAMA3.1_405B").name, known_shape("Llama-2 7B").name, known_shape("GPT 39.1B")
+    ('llama3-405b', 'llama2-7b', None)
+    """
+    words = re.sub(r"[^a-z0-9.]", "", name.lower()).replace("llama3.1", "llama3").replace("llama1", "llama")
+    return next((shape for own_name, shape in SHAPES.items() if own_name.replace("-", "") == words), None)
+
+
+def completed(row: TrainingRow) -> TrainingRow:
+    """The row with the sizes of its model that it does not print, if the product knows the model by its name."""
+    shape = known_shape(row.columns["model"])
+    if shape is None:
+        return row
+    sizes = {name: getattr(row, name) or getattr(shape, name) for name in SIZES}
+    return replace(row, **sizes)
+
+
+def _shape(row: TrainingRow) -> ModelShape:
+    """The shape of a row's model: of a model that the product knows, with its architecture and MLP."""
+    name, sizes = row.columns["model"], {field: getattr(row, field) for field in SIZES}
+    named = known_shape(name)
+    if named is None:
+        return ModelShape(name, **sizes)
+    return replace(named, **sizes)
+
+
+def _contradiction(row: TrainingRow, same: Sequence[TrainingRow], shape: ModelShape, gpu: Gpu) -> str:
+    """The reason why the printed numbers of a run cannot be: more than the peak, or time against flop/s; else empty."""
+    flops = full_square_flops(shape, row.batch, recompute="full")
+    printed = {printed_row.metric[0]: printed_row.printed for printed_row in same if printed_row.metric is not None}
+    seconds, rate, peak = _printed_seconds(row, printed), printed.get("flops"), gpu.peak_flops_per_second
+    dtype = DTYPES[row.columns["precision"]]
+    if seconds and (reached := flops_per_second_per_gpu(flops.model, seconds, row.gpus)) > peak[dtype]:
+        return f"the printed time means {reached / 1e12:.0f} TFLOP/s on a GPU of {peak[dtype] / 1e12:.0f}"
+    if not seconds or not rate:
+        return ""
+    counts = (flops_per_second_per_gpu(count, seconds, row.gpus) / rate - 1 for count in (flops.model, flops.hardware))
+    nearest = min(counts, key=abs)
+    return "" if abs(nearest) <= CLOSE else f"time and flop/s contradict each other by {100 * abs(nearest):.0f} %"
+
+
+def _printed_seconds(row: TrainingRow, printed: Mapping[Metric, float | None]) -> float | None:
+    """The time of a step that a run's rows print, directly or as a rate; None if they print none."""
+    if seconds := printed.get("seconds"):
+        return seconds
+    tokens = row.batch * row.sequence
+    amounts = {"sequences": row.batch, "tokens": tokens, "tokens_per_gpu": tokens / row.gpus}
+    return next((amounts[metric] / rate for metric, rate in printed.items() if rate and metric in amounts), None)
 
 
 def _gpu(row: TrainingRow) -> Gpu | None:
@@ -228,25 +308,27 @@ def _unmodelled_setup(row: TrainingRow) -> str:
         return f"machine {row.columns['machine']!r} with {row.columns['gpu_type']!r} is none of ours"
     if row.metric is None:
         return f"{row.columns['metric']} in {row.columns['unit']} is not predicted"
+    if later := next((reason for is_later, reason in NOT_YET if is_later(row)), ""):
+        return f"not yet: {later.format(**row.columns)}"
     if row.columns["precision"] not in DTYPES:
         return f"precision {row.columns['precision']!r} is not predicted"
-    if any(word in row.columns["model"].lower() for word in NOT_PLAIN):
-        return f"model {row.columns['model']!r}: the plain GPT alone is modelled here"
+    name = row.columns["model"]
+    if known_shape(name) is None and any(word in name.lower() for word in NOT_PLAIN):
+        return f"model {name!r}: its layers are not those of a plain GPT, and it is none of ours"
     gpu = _gpu(row)
-    if gpu is not None and gpu.generation not in RELATIVE_TO_A100 and _attention(row, gpu) == "fused":
+    if gpu is not None and gpu.generation == "volta" and _attention(row, gpu) == "fused":
         return f"fused attention on {row.columns['gpu_type']} is not modelled"
     return "ZeRO 2 and 3 are not modelled with a pipeline" if row.zero > 1 and row.pipeline > 1 else ""
 
 
 def _inconsistency(row: TrainingRow) -> str:
     """The reason why the parallel groups of a row contradict each other or are not modelled; empty if neither."""
-    if row.context > 1:
-        return f"context parallelism (cp={row.context}) is not modelled"
     if row.tensor * row.pipeline * row.data != row.gpus:
         return "tensor x pipeline x data is not the number of GPUs"
     if row.hidden % row.heads or row.heads % row.tensor or row.layers < row.pipeline:
         return "heads or layers do not divide as the row says"
-    return ""
+    groups = _shape(row).key_value_heads
+    return f"{groups} groups of heads are not cut over tensor={row.tensor}" if groups % row.tensor else ""
 
 
 def _sequence_parallel(row: TrainingRow) -> bool:
@@ -261,7 +343,7 @@ def _attention(row: TrainingRow, gpu: Gpu) -> Variant:
     if re.search(r"\b(no|without|not) flash", words):
         return "unfused"
     said = "flash" in words
-    young = gpu.generation == "hopper" or row.columns["source"].startswith(FUSED_ATTENTION)
+    young = gpu.generation in ("hopper", "blackwell") or row.columns["source"].startswith(FUSED_ATTENTION)
     return "fused" if said or young else "unfused"
 
 

@@ -5,8 +5,7 @@ rule in `machine_calibration.py`), or `skipped` with the reason.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -27,8 +26,8 @@ from quadrille.studies.published_training.machine_calibration import (
     question_of,
     slow_networks,
 )
-from quadrille.studies.published_training.memory import peak_bytes
 from quadrille.studies.published_training.published_runs import PublishedRun, run_or_reason
+from quadrille.studies.published_training.published_steps import peak_bytes, published_step, step_of
 from quadrille.studies.published_training.report import (
     JudgedTraining,
     TrainingAnswer,
@@ -36,14 +35,15 @@ from quadrille.studies.published_training.report import (
     show,
     summarise,
 )
+from quadrille.studies.published_training.single_row import row_numbered, show_list, show_row
 from quadrille.studies.published_training.training_rows import Metric, TrainingRow, read_rows
-from quadrille.studies.published_training.training_step import StepSeconds, step_seconds
 from quadrille.studies.published_training.weak_scaling import scaling_points
 from quadrille.topologies.find_machine import find_machine
 
 ROWS = Path(collective_rows.__file__).parent / "published_results.csv"
 RESULTS = Path(__file__).parent / "results"
 SCHEMA = "quadrille/published-training/1"
+IN_MORE_DETAIL = "the same run as another row that is printed in more detail"
 PREFERRED: tuple[Metric, ...] = tuple(metric for metric in get_args(Metric) if metric != "memory")
 """Metrics that state the same measurement of a run; the first that is printed is judged."""
 FLOPS: Mapping[Metric, Literal["model", "hardware"]] = {
@@ -100,8 +100,8 @@ def published_training(
         raise InputError(f"--only {only}: names claims; --claims is needed")
     Destinations(json=json, plot=figure).check({"--rows": rows or str(ROWS)})
     published = read_rows(rows or ROWS) if rows or not (claims or weak_scaling) else []
-    sites = calibrate_machines(read_rows(ROWS)) if published else {}
     runs = runs_of(published)
+    sites = calibrate_machines(read_rows(ROWS), _machines(runs.values())) if published else {}
     again = repeated_rows(published)
     judged = [
         judge(row, again.get(row.id) or runs[row.id], _preferred_duplicate(row, published), sites) for row in published
@@ -122,6 +122,67 @@ def published_training(
     return answer
 
 
+def published_row(
+    number: str, rows: str = "", *, explain: bool = False, json: str = "", command: Sequence[str] = ()
+) -> JudgedTraining:
+    """Predict one published row; prints it with its command line, and writes it as JSON.
+
+    Parameters
+    ----------
+    number : identifier of the row
+    rows : CSV file of rows, by default the project's own
+    explain : whether to print where the time of the step goes
+    json : file of the answer, `-` for stdout; empty: not written
+    command : command line, for the provenance
+
+    Raises
+    ------
+    InputError : no row has the identifier
+    """
+    Destinations(json=json).check({"--rows": rows or str(ROWS)})
+    published = read_rows(rows or ROWS)
+    row = row_numbered(published, number)
+    run = repeated_rows(published).get(row.id) or runs_of(published)[row.id]
+    machines = frozenset({run.machine}) if isinstance(run, PublishedRun) else frozenset[str]()
+    sites = calibrate_machines(read_rows(ROWS), machines)
+    judged = judge(row, run, _preferred_duplicate(row, published), sites)
+    step = None
+    if isinstance(run, PublishedRun):
+        site = sites.get(run.machine) or TrainingCalibration(run.machine)
+        step = published_step(run, site.between)
+    answer = TrainingAnswer(
+        rows=[judged],
+        summary=summarise([judged]),
+        calibration=[calibration_record(site) for site in sites.values() if site.rows],
+        claims=[],
+        weak_scaling=[],
+        provenance=provenance(command),
+    )
+    write_or_show(answer, json, SCHEMA, lambda: show_row(judged, step, explain=explain))
+    return judged
+
+
+def list_rows(rows: str = "") -> None:
+    """Print every row with its role before calibration: to be judged, or skipped with the reason.
+
+    Parameters
+    ----------
+    rows : CSV file of rows, by default the project's own
+    """
+    published = read_rows(rows or ROWS)
+    runs, again = runs_of(published), repeated_rows(published)
+
+    def listed(row: TrainingRow) -> JudgedTraining:
+        """The row without a prediction."""
+        run = again.get(row.id) or runs[row.id]
+        if isinstance(run, str):
+            return _entry(row, None, None, "skipped", run)
+        repeats = _preferred_duplicate(row, published) is not None
+        return _entry(row, run, None, *(("skipped", IN_MORE_DETAIL) if repeats else ("judged", "")))
+
+    show_list([listed(row) for row in published])
+
+
 def runs_of(rows: Sequence[TrainingRow]) -> dict[str, PublishedRun | str]:
     """The run of each row by its identifier, or the reason why it is not modelled."""
     same = _rows_by_run(rows)
@@ -139,21 +200,27 @@ def repeated_rows(rows: Sequence[TrainingRow]) -> dict[str, str]:
     return repeated
 
 
-def calibrate_machines(own: Sequence[TrainingRow]) -> dict[str, TrainingCalibration]:
-    """The calibration of every machine whose runs are modelled, by the name of the machine.
+def calibrate_machines(own: Sequence[TrainingRow], machines: Collection[str]) -> dict[str, TrainingCalibration]:
+    """The calibration of machines, by the name of the machine.
 
     Parameters
     ----------
     own : all rows of the project's own file
+    machines : names of the machines
     """
     runs = runs_of(own)
     by_machine: dict[str, list[tuple[TrainingRow, PublishedRun]]] = defaultdict(list)
     for row in own:
         run = runs[row.id]
-        if isinstance(run, PublishedRun):
+        if isinstance(run, PublishedRun) and run.machine in machines:
             by_machine[run.machine].append((row, run))
     slow = slow_networks(collective_rows.read_rows(ROWS), _all_reduce_seconds)
     return {name: calibrate(name, runs_of_machine, slow) for name, runs_of_machine in by_machine.items()}
+
+
+def _machines(runs: Iterable[PublishedRun | str]) -> frozenset[str]:
+    """The names of the machines of the modelled runs."""
+    return frozenset(run.machine for run in runs if isinstance(run, PublishedRun))
 
 
 def _all_reduce_seconds(row: collective_rows.CollectiveRow) -> float:
@@ -210,7 +277,7 @@ def judge(
         return _entry(row, run, predicted, "calibration", f"sets {parameter}")
     if duplicate is not None:
         role: Role = "calibration" if duplicate.id in site.rows.values() else "skipped"
-        return _entry(row, run, predicted, role, "the same run as another row that is printed in more detail")
+        return _entry(row, run, predicted, role, IN_MORE_DETAIL)
     return _entry(row, run, predicted, "judged", "")
 
 
@@ -227,7 +294,7 @@ def predict(row: TrainingRow, run: PublishedRun, site: TrainingCalibration) -> f
     metric, unit = row.metric
     if metric == "memory":
         return (peak_bytes(run) + site.rest_bytes) / unit
-    seconds = _step(run, site.between).seconds
+    seconds = step_of(published_step(run, site.between)).seconds
     tokens = run.batch * run.shape.sequence
     counted = full_square_flops(run.shape, run.batch, run.recompute)
     flops = counted.model if metric == "model_share" else counted.hardware
@@ -247,12 +314,6 @@ def predict(row: TrainingRow, run: PublishedRun, site: TrainingCalibration) -> f
         case "share" | "model_share":
             value = flops / seconds / run.gpus / run.gpu.peak_flops_per_second[run.dtype]
     return value / unit
-
-
-@cache
-def _step(run: PublishedRun, between: float) -> StepSeconds:
-    """The predicted step of a run, cached because several rows may share the run."""
-    return step_seconds(run, between)
 
 
 def _entry(

@@ -116,6 +116,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     memory : measured copies, additions and zeroing
     kernel : measured layer functions, such as GELU or softmax
     passes : measured passes over arrays on a host, of which attention, embeddings and the cross entropy consist
+    collectives_between_share : share of the bandwidth between nodes that collectives of NCCL reach, of what NCCL
+        counts on; messages between pipeline stages keep the whole bandwidth
     kernel_table : name of a table of measured kernels, such as h100-sxm, from which products and fused attention take
         their times on a GPU without measured rows; empty or none for the shares of the peaks (`achieved`)
     collective_table : name of a table of measured collectives, such as h100-sxm, from which NCCL's collectives inside a
@@ -139,6 +141,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     memory: tuple[MemoryRow, ...] = ()
     kernel: tuple[KernelRow, ...] = ()
     passes: tuple[PassRow, ...] = ()
+    collectives_between_share: Annotated[float, Meta(gt=0, le=1)] = 1.0
     kernel_table: str = ""
     collective_table: str = ""
 
