@@ -42,7 +42,7 @@ PRUNING_FLAGS = ("sparsity", "prune", "sparse_states")
 """Options of pruned training."""
 PROBLEM_FLAGS = (
     "zero", "micro_batch", "interleave", *PIPELINE_FLAGS, "attention", "recompute", "gradient_bytes", "dropout",
-    "offload", *PRUNING_FLAGS,
+    "offload", "expert_load", *PRUNING_FLAGS,
 )  # fmt: skip
 """Options that only some models have; each is a field of the model and a flag."""
 OPTIONS_IDLE_ON_SOME_GRIDS = ("zero", "gradient_bytes")
@@ -150,12 +150,15 @@ class TrainingExperiment:
             *PIPELINE_FLAGS,
             "dropout",
             "offload",
+            "expert_load",
             *PRUNING_FLAGS,
         ):  # newer than the others, so a record holds no default of them
             if name in chosen and chosen[name] == TRAINING_DEFAULTS[name]:
                 del chosen[name]
         if problem.offload is not None:
             chosen["offload"] = str(problem.offload)
+        if "expert_load" in chosen:
+            chosen["expert_load"] = str(chosen["expert_load"])
         if self.keep_first:
             chosen["keep_first"] = self.keep_first
         if self.gemm_layouts != ORIGINAL_LAYOUTS:

@@ -63,6 +63,7 @@ class TrainingFlags(MatmulFlags):
     gradient_bytes: str = "4"
     dropout: str = "0"
     offload: str = ""
+    expert_load: str = ""
     sparsity: str = "0"
     prune: str = ""
     sparse_states: bool = False
@@ -124,6 +125,7 @@ class RankFlags:
     prune: str = ""
     sparse_states: bool = False
     offload: str = ""
+    expert_load: str = ""
     dtype: str = "bfloat16"
     collectives: str = DEFAULT_COLLECTIVES
     granularity: str = "auto"

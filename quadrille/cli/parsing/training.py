@@ -10,6 +10,7 @@ from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.schedule.short_names import find_dtype
 from quadrille.algorithms.training.adam import Adam, default_rate
+from quadrille.algorithms.training.experts import parse_expert_load
 from quadrille.algorithms.training.gpt import Gpt, gpt_from_shape
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.model_files import find_shape
@@ -82,6 +83,7 @@ def _gpt(flags: TrainingFlags, shape: ModelShape) -> Gpt:
         attention=find_attention(flags.attention),
         recompute=find_recompute(flags.recompute),
         dropout=_number(flags.dropout, "--dropout"),
+        expert_load=parse_expert_load(flags.expert_load),
     )
 
 
