@@ -204,6 +204,8 @@ def storages_of_stages(schedule: Schedule, choices: Choices) -> list[Storage]:
     cut tiles, and have room for more kept elements: then all classes of ranks are examined.
     """
     grid = schedule.grid
+    if any(tensor.rows.loads for tensor in schedule.tensors.values()):  # any rank may have the hottest experts
+        return storages_of_classes(schedule, choices)
     if any(tensor.kept is not None and _cuts_tiles(tensor, schedule) for tensor in schedule.tensors.values()):
         return storages_of_classes(schedule, choices)
     firsts = [schedule.coordinates(grid.rank_at({"pipeline": stage})) for stage in range(grid.pipeline)]

@@ -86,6 +86,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     gradient_bytes : bytes of an accumulated gradient element, in a 16-bit dtype
     dropout : share of attention weights and hidden states that dropout sets to zero; absent without dropout
     offload : optimizer state in host memory, as `--offload` takes it; absent if the state is on the device
+    expert_load : rows that experts are expected to have, as `--expert-load` takes them; absent for even loads
     sparsity : share of the weights of linear layers that are pruned; absent without pruning
     prune : weights that pruning keeps
     sparse_states : whether gradients and optimizer states of pruned weights are compressed
@@ -120,6 +121,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     gradient_bytes: Size | UnsetType = UNSET
     dropout: Annotated[float, Meta(ge=0, lt=1)] | UnsetType = UNSET
     offload: str | UnsetType = UNSET
+    expert_load: str | UnsetType = UNSET
     sparsity: Annotated[float, Meta(ge=0, lt=1)] | UnsetType = UNSET
     prune: Literal["magnitude", "random"] | UnsetType = UNSET
     sparse_states: bool | UnsetType = UNSET

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.units import parse_integer
 
 Router = Literal["softmax", "sigmoid"]
 EXPERTS, ROUTERS, STAGES = "experts", "routers", "stages"
@@ -116,6 +117,97 @@ class Experts:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class ExpertLoad:
+    """The rows that experts are expected to have in a prediction.
+
+    Parameters
+    ----------
+    zipf : exponent S of Zipf's law: expert i, from 1, has a share in proportion to i^-S
+    counts : rows of each expert, in any unit, instead
+
+    >>> ExpertLoad(zipf=1.0).of(4)
+    (1000000, 500000, 333333, 250000)
+    >>> str(ExpertLoad(counts=(3, 1))), str(ExpertLoad(zipf=0.5))
+    ('3,1', 'zipf:0.5')
+
+    Raises
+    ------
+    InputError : an exponent below 0, a count below 0, or only zeros
+    """
+
+    zipf: float = 0.0
+    counts: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.zipf) and 0 <= self.zipf <= STEEPEST):
+            raise InputError(f"expert-load zipf:{self.zipf}: an exponent from 0 to {STEEPEST} is accepted")
+        if self.counts and (min(self.counts) < 0 or not sum(self.counts)):
+            raise InputError(f"expert-load {self}: whole numbers from 0 are accepted, of which one is above 0")
+
+    def of(self, experts: int) -> tuple[int, ...]:
+        """The rows of each of a number of experts, in any unit.
+
+        Raises
+        ------
+        InputError : counts of another number of experts
+        """
+        if not self.counts:
+            return tuple(round(WHOLE_LOAD * number**-self.zipf) for number in range(1, experts + 1))
+        if len(self.counts) != experts:
+            raise InputError(
+                f"expert-load has counts of {len(self.counts)} experts: the model has {experts}, and each needs a count"
+            )
+        return self.counts
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.counts)) if self.counts else f"zipf:{self.zipf:g}"
+
+
+STEEPEST = 8
+"""Largest accepted exponent: nearly all rows have one expert."""
+WHOLE_LOAD = 1_000_000
+"""Rows of the first expert, in the unit of Zipf's law."""
+
+
+def parse_expert_load(text: str) -> ExpertLoad | None:
+    """The load that a text describes; None for even loads.
+
+    >>> parse_expert_load("balanced"), parse_expert_load("zipf:1.5").zipf, parse_expert_load("8,4,4").counts
+    (None, 1.5, (8, 4, 4))
+
+    Raises
+    ------
+    InputError : another text than balanced, zipf:S, counts, or the path of a file of counts
+    """
+    if text in ("", "balanced"):
+        return None
+    word, _, exponent = text.partition(":")
+    if word == "zipf":
+        try:
+            return ExpertLoad(zipf=float(exponent))
+        except ValueError:
+            raise InputError(f"expert-load {text[:80]!r}: zipf:S needs a number S from 0") from None
+    numbers = text if set(text) <= set("0123456789,") else _counts_in_file(text)
+    counts = [parse_integer(number) for number in numbers.replace(",", " ").split()]
+    if not counts or None in counts:
+        raise InputError(f"expert-load {text[:80]!r}: a count for each expert is needed: whole numbers, as 8,4,4,0")
+    return ExpertLoad(counts=tuple(count for count in counts if count is not None))
+
+
+def _counts_in_file(path: str) -> str:
+    """The numbers in a file, in brackets or not."""
+    from quadrille.algorithms.formats.input_files import read_text
+
+    try:
+        return read_text(path, MOST_BYTES).strip().strip("[]")
+    except OSError as error:
+        raise InputError(
+            f"expert-load {path[:80]!r}: accepted are balanced, zipf:S, counts, and a file of counts ({error.strerror})"
+        ) from None
+
+
+MOST_BYTES = 2**20
 EXPERT_KEYS = {
     "experts": "count",
     "top_k": "chosen",

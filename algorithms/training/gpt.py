@@ -26,7 +26,7 @@ from quadrille.algorithms.training.adam import STEP, Adam, optimizer_tensors
 from quadrille.algorithms.training.architecture import PLAIN, Architecture, check_sizes
 from quadrille.algorithms.training.context import CONTEXT, ContextForm, check_context, find_context_form
 from quadrille.algorithms.training.dropout import MASK, Dropout
-from quadrille.algorithms.training.experts import ROUTERS, STAGES, Experts
+from quadrille.algorithms.training.experts import ROUTERS, STAGES, ExpertLoad, Experts
 from quadrille.algorithms.training.gpt_step import GptStep, ModelLayers
 from quadrille.algorithms.training.latent_attention import latent_sizes
 from quadrille.algorithms.training.layers import AUXILIARY_LOSS, LOSS, Layer
@@ -82,7 +82,7 @@ class Gpt:
     sparse_states : whether gradients and optimizer states of pruned matrices are compressed
     context_parallel : form of context parallelism (`context.py`)
     experts : experts in place of the dense MLP (`experts.py`); None for a dense model
-    loads : expected rows of each expert, in any unit; empty for even loads
+    expert_load : rows that experts are expected to have in a prediction; None for even loads
     products : precision of the products of linear layers (`small_numbers.py`)
     fp8_param_gather : whether weights are stored and gathered in small numbers alone
     """
@@ -116,7 +116,7 @@ class Gpt:
     sparse_states: bool = False
     context_parallel: ContextForm = "ring"
     experts: Experts | None = None
-    loads: tuple[int, ...] = ()
+    expert_load: ExpertLoad | None = None
     products: Products = "dtype"
     fp8_param_gather: bool = False
 
@@ -165,7 +165,10 @@ class Gpt:
         InputError : the option that experts do not have
         """
         if self.experts is None:
+            if self.expert_load is not None:
+                raise InputError(f"expert-load {self.expert_load}: the model has no experts; leave it out")
             return
+        self.loads  # noqa: B018 - checks that each expert has a load
         for words, is_chosen in (
             (f"sparsity {self.sparsity:g}", self.sparsity > 0),
             (f"offload {self.offload}", self.offload is not None),
@@ -175,10 +178,11 @@ class Gpt:
         ):
             if is_chosen:
                 raise InputError(f"{words}: no schedule has it together with experts; leave it out")
-        if self.loads and len(self.loads) != self.experts.count:
-            raise InputError(
-                f"routing of {len(self.loads)} experts: the model has {self.experts.count}, and each needs a number"
-            )
+
+    @property
+    def loads(self) -> tuple[int, ...]:
+        """Expected rows of each expert, in any unit; empty for even loads."""
+        return self.expert_load.of(self.experts.count) if self.expert_load and self.experts else ()
 
     def dropout_of(self, rows: int, context: int = 1) -> Dropout:
         """The dropout in microbatches of some sequences over all ranks.

@@ -25,7 +25,12 @@ from quadrille.algorithms.units import format_percent, format_seconds
 from quadrille.experiments.compare.attribution import COMPUTE_KINDS, cause_shares, charged_seconds, charged_waiting
 from quadrille.experiments.network.late_flows import LateFlow
 from quadrille.experiments.records.path_segments import path_seconds_by_cause
-from quadrille.experiments.workloads.training_lines import approximation_lines, offload_lines, workload_flags
+from quadrille.experiments.workloads.training_lines import (
+    approximation_lines,
+    expert_load_lines,
+    offload_lines,
+    workload_flags,
+)
 
 SCHEMA = "quadrille/explanation/1"
 MeanPart = Literal["compute", "latency", "bandwidth", "transfer", "contention", "waiting", "other"]
@@ -96,6 +101,7 @@ def explain_record(record: Record) -> Explanation:
         summary=(
             *summary_sentences(record.seconds, path or mean, record.critical_path, links),
             *offload_lines(record),
+            *expert_load_lines(record),
             *approximation_lines(record),
         ),
         lacking=tuple(_lacking_information(record)),

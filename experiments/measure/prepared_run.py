@@ -119,6 +119,19 @@ def _check_measurable(experiment: "Experiment") -> None:
         )
 
 
+def _check_runnable(experiment: "Experiment", options: RunOptions) -> None:
+    """Checks that a run can do what an experiment and its options ask for.
+
+    Raises
+    ------
+    InputError : an option of predictions, or of other experiments
+    """
+    experiment.execution.choices.check_runnable()
+    experiment.check_run(options)
+    if (load := getattr(experiment.problem, "expert_load", None)) is not None:
+        raise InputError(f"--expert-load {load}: is for predictions; in a run, the router chooses: leave it out")
+
+
 def prepare_run(
     experiment: "Experiment", machine: "Machine | None", options: RunOptions, destinations: Destinations
 ) -> PreparedRun:
@@ -136,8 +149,7 @@ def prepare_run(
     """
     _check_measurable(experiment)
     experiment = _with_own_default(experiment)
-    experiment.execution.choices.check_runnable()
-    experiment.check_run(options)
+    _check_runnable(experiment, options)
     communicator = start_world()
     with local_work("preparations"):
         if communicator.size != experiment.grid.size:

@@ -45,7 +45,7 @@ SMALL_FLAGS = ("products", "fp8_param_gather")
 """Options of products in small numbers."""
 PROBLEM_FLAGS = (
     "zero", "micro_batch", "interleave", *PIPELINE_FLAGS, "attention", "recompute", "gradient_bytes", "dropout",
-    "offload", *PRUNING_FLAGS, "context_parallel", *SMALL_FLAGS,
+    "offload", "expert_load", *PRUNING_FLAGS, "context_parallel", *SMALL_FLAGS,
 )  # fmt: skip
 """Options that only some models have; each is a field of the model and a flag."""
 OPTIONS_IDLE_ON_SOME_GRIDS = ("zero", "gradient_bytes")
@@ -176,6 +176,7 @@ class TrainingExperiment:
             *PIPELINE_FLAGS,
             "dropout",
             "offload",
+            "expert_load",
             *PRUNING_FLAGS,
             "context_parallel",
             *SMALL_FLAGS,
@@ -184,6 +185,8 @@ class TrainingExperiment:
                 del chosen[name]
         if problem.offload is not None:
             chosen["offload"] = str(problem.offload)
+        if "expert_load" in chosen:
+            chosen["expert_load"] = str(chosen["expert_load"])
         if self.keep_first:
             chosen["keep_first"] = self.keep_first
         if self.gemm_layouts != ORIGINAL_LAYOUTS:

@@ -32,6 +32,7 @@ TRAINING_DEFAULTS = {
     "gradient_bytes": 4,
     "dropout": 0.0,
     "offload": None,
+    "expert_load": None,
     "sparsity": 0.0,
     "prune": "magnitude",
     "sparse_states": False,
@@ -148,6 +149,7 @@ def training_lines(record: Record) -> Iterator[str]:
         words = ", ".join(f"{axis} {format_seconds(seconds)}" for axis, seconds in exposed.items())
         yield f"exposed communication of all steps: {words}"
     yield from offload_lines(record)
+    yield from expert_load_lines(record)
     if kinds := record.memory_bytes_by_kind or {}:
         notes = {"activations": f" ({_dropout_text(record)})"} if record.workload.gpt is not None else {}
         on_device = {kind: size for kind, size in kinds.items() if size and kind != HOST_MEMORY_KIND}
@@ -165,6 +167,30 @@ def approximation_lines(record: Record) -> Iterator[str]:
     """The line about keys of a `config.json` that the schedule does not follow; none if it follows all."""
     if record.options.approximate:
         yield f"approximated: {'; '.join(record.options.approximate)}"
+
+
+def expert_load_lines(record: Record) -> Iterator[str]:
+    """The lines about experts that are expected to have more rows than others, and their ranks; none for even loads."""
+    gpt, text, ranks = record.workload.gpt, record.options.expert_load, record.grid.get("expert", 1)
+    if gpt is None or text is UNSET:
+        return
+    from quadrille.algorithms.training.experts import parse_expert_load
+
+    load = parse_expert_load(text)
+    assert load is not None
+    loads = load.of(gpt.experts)
+    mean, hottest = sum(loads) / len(loads), max(range(len(loads)), key=loads.__getitem__)
+    yield f"the hottest expert is {hottest}, with {loads[hottest] / mean:.3g} times the rows of the mean expert"
+    if ranks == 1:
+        return
+    each = len(loads) // ranks
+    of_ranks = [sum(loads[rank * each : (rank + 1) * each]) / (each * mean) for rank in range(ranks)]
+    hot, cold = (choose(range(ranks), key=of_ranks.__getitem__) for choose in (max, min))
+    experts = f"experts {hot * each} to {hot * each + each - 1}"
+    yield (
+        f"ranks at expert={hot} ({experts}) have {of_ranks[hot]:.3g} times the rows of the mean rank, and ranks at "
+        f"expert={cold} have {of_ranks[cold]:.3g} times"
+    )
 
 
 def offload_lines(record: Record) -> Iterator[str]:

@@ -10,9 +10,8 @@ PANELS: dict[str, tuple[str, ...]] = {
         "gpus", "grid", "algorithm", "scheme", "order", "pipeline", "micro_batch", "interleave", "pipeline_schedule",
         "pipeline_limit", "stages", "zero", "sequence_parallel", "context", "context_parallel", "overlap", "bands",
         "collectives", "attention", "recompute", "products", "fp8_param_gather", "dropout", "sparsity", "prune",
-        "sparse_states", "offload", "keep_first", "gathered", "group", "stride", "concurrent", "channels", "best_grid",
-        "top", "search",
-        "powers_of_two", "min_model_parallel", "vary",
+        "sparse_states", "offload", "expert_load", "keep_first", "gathered", "group", "stride", "concurrent",
+        "channels", "best_grid", "top", "search", "powers_of_two", "min_model_parallel", "vary",
     ),
     "Machine": ("machine", "settings", "routing", "fail", "degrade", "slow", "jitter", "placement", "topology", "rate"),
     "Execution": (

@@ -132,6 +132,14 @@ OptimizerOffload = Annotated[
         "Optimizer state in host memory, in buckets of N parameters; host: the host's cores run Adam, too.",
     ),
 ]
+ExpertLoads = Annotated[
+    str,
+    flag(
+        "--expert-load",
+        "balanced|zipf:S|FILE",
+        "Rows of each expert in a prediction: even, by Zipf's law, or in proportion to counts (also typed: 8,4,4,0).",
+    ),
+]
 Sparsity = Annotated[
     str,
     flag("--sparsity", "S", "Share of the weights of linear layers that are pruned, from 0 and below 1; 0 for none."),
@@ -393,6 +401,7 @@ TRAINING = flags_from(
     gradient_bytes=GradientBytes,
     dropout=DropoutShare,
     offload=OptimizerOffload,
+    expert_load=ExpertLoads,
     sparsity=Sparsity,
     prune=Prune,
     sparse_states=SparseStates,

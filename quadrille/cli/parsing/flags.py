@@ -64,6 +64,7 @@ class TrainingFlags(MatmulFlags):
     gradient_bytes: str = "4"
     dropout: str = "0"
     offload: str = ""
+    expert_load: str = ""
     sparsity: str = "0"
     prune: str = ""
     sparse_states: bool = False
@@ -130,6 +131,7 @@ class RankFlags:
     products: str = "dtype"
     fp8_param_gather: bool = False
     offload: str = ""
+    expert_load: str = ""
     dtype: str = "bfloat16"
     collectives: str = DEFAULT_COLLECTIVES
     granularity: str = "auto"

@@ -11,6 +11,7 @@ from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.schedule.short_names import find_dtype
 from quadrille.algorithms.training.adam import Adam, default_rate
 from quadrille.algorithms.training.context import find_context_form
+from quadrille.algorithms.training.experts import parse_expert_load
 from quadrille.algorithms.training.gpt import Gpt, gpt_from_shape
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.model_files import find_shape
@@ -97,6 +98,7 @@ def _gpt(flags: TrainingFlags, shape: ModelShape) -> Gpt:
         recompute=find_recompute(flags.recompute),
         context_parallel=find_context_form(flags.context_parallel),
         dropout=_number(flags.dropout, "--dropout"),
+        expert_load=parse_expert_load(flags.expert_load),
     )
 
 

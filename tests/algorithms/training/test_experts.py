@@ -5,20 +5,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from quadrille.algorithms.analysis.volumes import volumes
+from quadrille.algorithms.analysis.traffic import traffic
+from quadrille.algorithms.analysis.volumes import flops, storages_of_stages, volumes
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid, parse_grid
+from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.architecture import GEMMA, LLAMA, PLAIN, Architecture
-from quadrille.algorithms.training.experts import Experts
+from quadrille.algorithms.training.experts import ExpertLoad, Experts, parse_expert_load
 from quadrille.algorithms.training.flops import step_flops
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.runtime.training.serial_experts import SerialExperts
 from quadrille.runtime.training.serial_transformer import gpt_loss
+from quadrille.simulator.simulate import Shortcuts, simulate
 from tests.support.gradients import check_gradients
+from tests.support.toy_machines import star
 from tests.support.trainings import assembled, check_training, schedule_of, total_flops, trained, whole_matrices
 
 ADAM = Adam(rate=0.03, decay=0.1, clip=0.05)
@@ -122,6 +126,52 @@ def test_even_loads_need_as_much_memory_with_any_number_of_ranks_along_expert():
     of_an_expert = 2 * 4 * 8 * 24 * 120  # layers · (weights, gradients, two moments) · bytes · parameters
     assert peaks[0] - peaks[1] > 4 * of_an_expert * 0.8
     assert peaks[1] - peaks[2] > 2 * of_an_expert * 0.8
+
+
+LOADS = ExpertLoad(counts=(6, 0, 1, 1))
+
+
+def test_uneven_loads_give_ranks_the_flops_of_their_experts():
+    """Products of experts take 6 · rows · hidden · (2 + 1) · inner flop, forward and backward, for each row."""
+    grid = Grid(data=4, expert=4)
+    even, uneven = (schedule_of(gpt(expert_load=load), grid) for load in (None, LOADS))
+    each = 2 * 3 * 24 * 30 * 2  # layers · forward and backward · hidden · inner columns
+    rows = 2 * 3 * 2  # sequences · tokens · experts of a token, on each of 4 ranks
+    for rank, count in enumerate(LOADS.counts):
+        more = flops(uneven, uneven.coordinates(rank)) - flops(even, even.coordinates(rank))
+        assert more == each * rows * (count / 2 - 1)
+
+
+def test_uneven_loads_send_rows_to_hot_experts():
+    schedule = schedule_of(gpt(expert_load=LOADS), Grid(data=4, expert=4))
+    op = next(op for op in all_ops(schedule) if op.name == "send to experts")
+    sent = traffic(op, schedule, schedule.coordinates(1), Choices())
+    assert sent.edges == tuple(24 * rows for rows in (0, 9, 9, 10, 12))  # 12 rows by 6:0:1:1
+    assert sent.receive_edges == (0,) * 5
+
+
+def test_the_fullest_rank_is_that_of_the_hottest_expert():
+    grid, hot_last = Grid(data=4, expert=4), ExpertLoad(counts=(0, 0, 0, 1))
+    fullest = {
+        load: storages_of_stages(schedule_of(gpt(expert_load=load), grid), Choices()) for load in (None, hot_last)
+    }
+    most = {load: max(storage.bytes for storage in storages) for load, storages in fullest.items()}
+    assert most[hot_last] > most[None]
+
+
+@pytest.mark.parametrize("load", [None, LOADS, ExpertLoad(zipf=1.5)], ids=str)
+def test_folded_predictions_of_experts_are_exact(load):
+    """Ranks with hot experts are not alike those with cold ones."""
+    schedule = schedule_of(gpt(expert_load=load, batch=16), Grid(data=8, expert=4))
+    folded, exact = (simulate(schedule, star(8), shortcuts=Shortcuts(fold=fold)) for fold in (True, False))
+    assert folded.timeline.makespan == pytest.approx(exact.timeline.makespan, rel=1e-12)
+    assert (folded.extent.rank_classes == 1) == (load is None) and folded.extent.rank_classes <= 4
+
+
+def test_a_load_in_a_file_is_that_of_its_counts(tmp_path):
+    path = tmp_path / "counts.txt"
+    path.write_text("[6, 0,\n1 1]\n")
+    assert parse_expert_load(str(path)) == LOADS
 
 
 def test_a_model_by_numbers_has_experts():
