@@ -35,7 +35,7 @@ ON_RANKS = [
     {"gpt": SMALL, "batch": "6", "grid": "y=2,x=3", "scheme": "bian", "attention": "unfused"},
     {"gpt": SMALL, "batch": "6", "grid": "pipeline=2,x=3", "scheme": "megatron", "sequence_parallel": True},
     {"gpt": DEEP, "batch": "6", "grid": "pipeline=3,data=2", "micro_batch": "1", "interleave": "2"},
-    {"gpt": LONG, "batch": "2", "grid": "context=3,x=2", "scheme": "megatron", "sequence_parallel": True,
+    {"gpt": LONG, "batch": "4", "grid": "context=3,x=2", "scheme": "megatron", "sequence_parallel": True,
      "overlap": "oar,ors,oag"},
     {"gpt": LONG, "batch": "4", "grid": "context=3,data=2", "zero": "1", "context_parallel": "all_gather"},
     {"gpt": LONG, "batch": "4", "grid": "context=3,z=2", "zero": "3", "context_parallel": "ulysses"},
