@@ -34,6 +34,8 @@ ON_RANKS = [
     {"gpt": SMALL, "batch": "6", "grid": "y=2,x=3", "scheme": "bian", "attention": "unfused"},
     {"gpt": SMALL, "batch": "6", "grid": "pipeline=2,x=3", "scheme": "megatron", "sequence_parallel": True},
     {"gpt": DEEP, "batch": "6", "grid": "pipeline=3,data=2", "micro_batch": "1", "interleave": "2"},
+    {"gpt": f"{SMALL},experts=6,top_k=2,expert_ffn=20,aux_loss=0.01", "batch": "6",
+     "grid": "pipeline=2,data=3,expert=3", "micro_batch": "1", "dtype": "float64", "collectives": "library"},
 ]  # fmt: skip
 
 
