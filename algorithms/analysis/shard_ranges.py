@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import cast
 
 from quadrille.algorithms.errors import InputError
@@ -170,24 +170,29 @@ def _routed_edges(source: Tensor, into: Tensor, op: AllToAll, coordinates: Coord
     Each member has its rows sorted by expert; the experts of one member after the other have them.
     """
     own, members, member = (into if op.back else source), coordinates.grid.length(op.axis), coordinates.along[op.axis]
-    width = own.block(coordinates).rectangle_shape[1]
     loads = (source if op.back else into).rows.loads
+    ends = tuple(
+        Fraction(sum(loads[: cut(len(loads), members, number)[1]]), sum(loads))
+        for number in range(members if loads else 0)
+    )
 
-    def edges_of(sender: int) -> Edges:
-        rows = own.block(coordinates.at(op.axis, sender)).rectangle_shape[0]
+    def edge(rows: int, number: int) -> int:
+        """Rows for the experts of the members before `number`, of a member that has some rows."""
         if not loads:
-            return tuple(edge * width for edge in boundaries(rows, members))
-        ends = (cut(len(loads), members, number)[1] for number in range(members))
-        shares = (Fraction(sum(loads[:end]), sum(loads)) for end in ends)
-        exact = (rows * share for share in shares)
-        return (0, *(cast(int, edge if is_mean(rows) else round(edge)) * width for edge in exact))
+            return cut(rows, members, number)[0] if number < members else rows
+        exact = rows * ends[number - 1] if number else Fraction(0)
+        return cast(int, exact) if is_mean(rows) else round(exact)
 
-    to_experts = edges_of(member)
-    received = [0]
-    for sender in range(members):
-        of_sender = edges_of(sender)
-        received.append(received[-1] + of_sender[member + 1] - of_sender[member])
-    from_members = tuple(received)
+    width = own.block(coordinates).rectangle_shape[1]
+
+    def rows_at(sender: int) -> int:
+        return own.block(coordinates.at(op.axis, sender)).rectangle_shape[0]
+
+    first, last = rows_at(0), rows_at(members - 1)  # longer parts come first, so equal ends are equal parts
+    rows_of = [first] * members if first == last else [rows_at(sender) for sender in range(members)]
+    to_experts = tuple(edge(rows_of[member], number) * width for number in range(members + 1))
+    pieces = {rows: (edge(rows, member + 1) - edge(rows, member)) * width for rows in {*rows_of}}
+    from_members = tuple(accumulate((pieces[rows] for rows in rows_of), initial=0))
     return (from_members, to_experts) if op.back else (to_experts, from_members)
 
 

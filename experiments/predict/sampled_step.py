@@ -243,7 +243,7 @@ def sampled_step(
     hidden = without_rounding_error(busy - mean_stage_seconds(_Sample.exposed), busy)
     exposed_by_axis: dict[Axis, float] = {
         axis: mean_stage_seconds(partial(_Sample.exposed, axis=axis))
-        for axis in sampled.grid.lengths
+        for axis in sampled.grid.axes
         if sampled.grid.length(axis) > 1
     }
     return TrainingStep(

@@ -167,7 +167,8 @@ def sample_experiment(experiment: TrainingExperiment) -> TrainingExperiment:
         problem, layers=layers, batch=batch, interleave=1, pipeline_schedule="1f1b", pipeline_limit=0, stages=()
     )
     lengths = {axis: experiment.grid.length(axis) for axis in AXES if axis != "pipeline"}
-    return replace(experiment, problem=few, grid=Grid(**lengths, order=experiment.grid.order))
+    grid = Grid(**lengths, order=experiment.grid.order, expert=experiment.grid.expert)
+    return replace(experiment, problem=few, grid=grid)
 
 
 def loops_by_op(schedule: Schedule) -> dict[str, Loops]:

@@ -199,7 +199,7 @@ class RankLabels:
                 rest, kind = divmod(rest, len(representatives))  # noqa: PLW2901 - the digits of a number, the last one first
                 along[axis] = representatives[kind]
             if self._grid.expert > 1:  # coordinates along data and its factors belong together
-                along = self._grid.coordinates(int(ranks[by.which.tolist().index(len(values))]))
+                along = self._grid.coordinates(int(ranks[np.argmax(by.which == len(values))]))
             values.append(analyse(replace(coordinates, along=along)))
         return values, by
 
