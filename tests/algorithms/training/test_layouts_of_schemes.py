@@ -171,6 +171,9 @@ class Straight:
     def __getattr__(self, name):
         return getattr(self.scheme, name)
 
+    def on_context(self, ranks):
+        return Straight(self.scheme.on_context(ranks))
+
     def linear(self, linear):
         return self.scheme.linear(replace(linear, orientation="normal"))
 

@@ -324,8 +324,13 @@ def test_experts_are_counted_as_published(tmp_path, keys, parameters, active):
     shape = shape_of(tmp_path, **keys)
     assert shape.parameters == parameters
     assert shape.active_parameters == pytest.approx(active, rel=0.01)
-    if shape.experts.shared_gate:
-        with pytest.raises(InputError, match="a gate of the shared experts: no schedule has it"):
+    refused = {
+        "a gate of the shared experts": shape.experts.shared_gate,
+        "biases of experts": shape.experts.biases,
+        "dense layers beside layers of experts": shape.experts.dense_layers,
+    }
+    if words := next((words for words, is_so in refused.items() if is_so), ""):
+        with pytest.raises(InputError, match=f"{words}: no schedule has it"):
             gpt_from_shape(shape, 4)
     else:
         assert gpt_from_shape(shape, 4).experts == shape.experts
