@@ -28,7 +28,15 @@ REWORDED = {
         "full": {"attention": "fused", "recompute": "full"},
     }
 }
-ADDED = {"inputs.{}", "flags.pipeline_schedule", "flags.sparsity", "pass_orders[]"}
+ADDED = {
+    "inputs.{}",
+    "flags.context_parallel",
+    "problem.grid.context",
+    "flags.pipeline_schedule",
+    "flags.products",
+    "flags.sparsity",
+    "pass_orders[]",
+}
 NEW_FLAGS = ("--attention",)
 FLAGS = {
     "--recompute none": "--attention unfused --recompute none",
