@@ -82,7 +82,7 @@ def _gpu(
     numbers = [Quantity(f"peak_flops_per_second.{dtype}", *peak) for dtype, peak in peaks.items()]
     numbers += [Quantity("memory_bytes_per_second", *rate), Quantity("memory_bytes", *size)]
     numbers += [
-        Quantity("overlap_slowdown", *WORK_SLOWED.get(generation, (1.0, UNMEASURED))),
+        Quantity("overlap_slowdown", 1.0, WORK_SLOWED.get(generation, UNMEASURED)),
         Quantity("communication_slowdown", 1.0, MESSAGES_SLOWED.get(generation, UNMEASURED)),
         _speed_sigma(*SPREADS.get(name, (0.08, f"{SINHA}, on V100 and MI60, taken for these GPUs: an assumption"))),
     ]
@@ -115,24 +115,22 @@ SPREADS: dict[str, tuple[float, str]] = {
 """Published spread of the speed of one kind of GPU over a machine, with its source."""
 UNMEASURED = "assumption: no slowdown; no public measurement on these GPUs is known to us"
 FOUR_KINDS = (
-    "Lee et al., arXiv 2507.03114, abstract: 1.189 on average and 1.40 at most, over nodes of four A100, H100, MI250 "
-    "and MI210 together"
+    "assumption: no slowdown, which is optimistic: Lee et al., arXiv 2507.03114, abstract, have 1.189 on average and "
+    "1.40 at most, over nodes of four A100, H100, MI250 and MI210 together"
 )
 AGRAWAL = (
     "assumption: no slowdown, which is optimistic: Agrawal et al., arXiv 2412.14335, abstract, reach 21 % of "
     "what overlap could save on MI300X, and do not say there which of the two is slower by how much"
 )
-WORK_SLOWED: dict[Generation, tuple[float, str]] = {
-    "ampere": (
-        1.189,
-        f"{FOUR_KINDS}; on A100 one user's profile has a product of 2.08 ms beside NCCL and of 1.18 ms without "
-        "(NVIDIA/nccl, issue 1428)",
-    ),
-    "hopper": (1.189, FOUR_KINDS),
-    "cdna2": (1.189, FOUR_KINDS),
-    "cdna3": (1.0, AGRAWAL),
+WORK_SLOWED: dict[Generation, str] = {
+    "ampere": f"{FOUR_KINDS}; on A100 one user's profile has a product of 2.08 ms beside NCCL and of 1.18 ms without "
+    "(NVIDIA/nccl, issue 1428)",
+    "hopper": FOUR_KINDS,
+    "cdna2": FOUR_KINDS,
+    "cdna3": AGRAWAL,
 }
-"""Factor on local work beside communication, with its source; the generations of one paper share its mean."""
+"""Sources on local work that overlaps communication; no public measurement gives a factor for one kind of GPU and one
+kind of communication, so 1 is assumed."""
 MESSAGES_SLOWED: dict[Generation, str] = {"cdna3": AGRAWAL}
 """Sources on messages that overlap local work."""
 

@@ -40,8 +40,8 @@ def test_a_prediction_at_the_granularity_of_collectives_states_its_bound(capsys)
     assert exact["simulation"]["granularity"] == "exact" and exact["simulation"]["bound_low_seconds"] is None
     assert how["granularity"] == "collective" and how["bound_proven"] and "proven" in how["approximation"]
     assert how["bound_low_seconds"] * (1 - 1e-9) <= exact["seconds"] <= how["bound_high_seconds"] * (1 + 1e-9)
-    assert (made["seconds_low"], made["seconds_high"]) == (how["bound_low_seconds"], how["bound_high_seconds"])
-    assert made["seconds_low"] <= made["seconds"] <= made["seconds_high"]
+    assert made["seconds_low"] < how["bound_low_seconds"] <= made["seconds"]  # the interval of the GPU comes on top
+    assert made["seconds"] <= how["bound_high_seconds"] < made["seconds_high"]
     assert made["bytes_sent_total"] == exact["bytes_sent_total"]
     assert [one["name"] for one in made["ops"]] == [one["name"] for one in exact["ops"]]
     assert "collective granularity: 8 ranks are not simulated one by one" in said
@@ -63,7 +63,7 @@ def test_what_would_take_long_is_bounded_and_says_why_nothing_folds(capsys):
 
 def test_the_total_says_that_it_is_bounded(capsys):
     ended = called(capsys, *SMALL, "--granularity", "collective")
-    assert "(collective granularity, exact is: " in ended.out
+    assert "90 % interval: " in ended.out and "the exact time lies between " in ended.err
 
 
 def test_ranks_of_a_trace_are_those_that_were_asked_for(capsys, tmp_path):
