@@ -42,7 +42,6 @@ from quadrille.simulator.collectives.nccl.layout import (
     unplaced,
     vendor_of,
 )
-from quadrille.simulator.collectives.nccl.measured import measured_time, with_time
 from quadrille.simulator.collectives.nccl.patterns import (
     MOST_FLOWS,
     simulate_nvls,
@@ -146,7 +145,9 @@ def nccl_collective(
             relays = not is_amd(machine)
             result, paths = simulate_sends(placed, relays=relays), 1
     why = _reason(nccl_plan, paths, group, algorithm, protocol) + unplaced_why
-    if algorithm is None and protocol is None:
+    if algorithm is None and protocol is None and "nvswitch" in routes.net.kinds:
+        from quadrille.simulator.collectives.nccl.measured import measured_time, with_time  # of nodes with NVSwitches
+
         measured = measured_time(
             kind, size_bytes, endpoints[groups], machine, routes.net, settings, wide=item_bytes > 1
         )

@@ -163,7 +163,7 @@ def test_rank_orders_are_tried_of_the_best_only_if_none_is_given():
     asked = question(top="1")
     free = search_configurations(asked, space(scheme="4d"), WorkSharing())
     held = search_configurations(question(top="1", order="data,z,x,y"), space(scheme="4d"), WorkSharing())
-    assert {one.experiment.grid.order for one in held.best} == {("data", "z", "x", "y", "pipeline")}
+    assert {one.experiment.grid.order for one in held.best} == {("data", "z", "x", "y", "context", "pipeline")}
     assert free.best[0].step.seconds <= held.best[0].step.seconds
     assert any("rank order" in reason for reason in free.excluded.counts)
 
