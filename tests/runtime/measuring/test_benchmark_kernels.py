@@ -19,6 +19,13 @@ OF_DATA = {
 """Functions that the passes of `host_passes.py` predict."""
 MOVES = {"transpose", "add_region", "cast", "dropout", "dropout_gradient", "expand_bucket", "square_sum_kept"}
 """Functions that move data, or that a prediction takes from measured passes or copies."""
+BY_BYTES = {
+    *("route", "route_gradient", "permute", "permute_gradient", "combine", "combine_gradient"),
+    *("take_keys_values", "put_keys_values"),
+}
+"""Functions of experts and of context parallelism: a prediction takes the bytes that they move."""
+NEVER_RUN = {"cast_twice", "largest", "to_columns"}
+"""Passes over numbers of 8 and 4 bits, which only predictions have."""
 
 
 @pytest.mark.parametrize("function", MEASURED)
@@ -30,4 +37,4 @@ def test_a_measured_function_runs_on_its_arguments_and_gives_numbers(function, e
 
 
 def test_every_function_of_a_layer_is_measured_or_made_of_measured_passes():
-    assert SIGNATURES.keys() == {*MEASURED, *ATTENTION_PRODUCTS, *OF_DATA, *MOVES}
+    assert SIGNATURES.keys() == {*MEASURED, *ATTENTION_PRODUCTS, *OF_DATA, *MOVES, *BY_BYTES, *NEVER_RUN}
