@@ -78,8 +78,8 @@ def candidate_grids(gpus: int, limits: GridLimits, shape: ModelShape, batch: int
     >>> from quadrille.algorithms.training.model_files import find_shape
 
     >>> grids = candidate_grids(4, GridLimits(), find_shape("tiny"), batch=8)
-    >>> len(grids), str(grids.grid(0)), grids.grid(0).order[:4]
-    (16, 'x=4', ('x', 'y', 'z', 'data'))
+    >>> len(grids), str(grids.grid(0)), grids.grid(0).order[:3]
+    (16, 'x=4', ('x', 'y', 'z'))
 
     Parameters
     ----------

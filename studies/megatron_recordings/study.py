@@ -128,7 +128,7 @@ def print_times(recordings: Sequence[Recording]) -> None:
         csv.writer(file, lineterminator="\n").writerows([columns, *rows])
 
 
-def main(folder: str = "", asked: str = "memory") -> None:
+def megatron_recordings(folder: str = "", asked: str = "memory") -> None:
     """Print the tables, and write the rows.
 
     Parameters
@@ -156,5 +156,10 @@ def main(folder: str = "", asked: str = "memory") -> None:
     write_results([*golden, *simumax], RESULTS / "memory.csv")
 
 
+def main() -> None:
+    """The study of the folder that the command line names."""
+    megatron_recordings(*sys.argv[1:])
+
+
 if __name__ == "__main__":
-    run_as_program(lambda: main(*sys.argv[1:]))
+    run_as_program(main)

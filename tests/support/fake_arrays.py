@@ -12,8 +12,8 @@ from functools import partial
 import numpy as np
 
 FUNCTIONS = [
-    "arange", "concatenate", "cos", "exp", "isnan", "log", "matmul", "maximum", "minimum", "ones", "sin", "sqrt",
-    "sum", "tanh", "triu", "where",
+    "arange", "clip", "concatenate", "cos", "exp", "isnan", "log", "logaddexp", "matmul", "maximum", "minimum", "ones",
+    "sin", "sqrt", "sum", "tanh", "triu", "where",
 ]  # fmt: skip
 OPERATORS = {
     "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "remainder", "and": "bitwise_and",
@@ -90,6 +90,18 @@ class Array:
 
     def transpose(self, *axes):
         return Array(self._cupy, self._memory.transpose(*axes))
+
+    def __neg__(self):
+        return lazily(self._cupy, "negative", np.negative, self)
+
+    def __abs__(self):
+        return lazily(self._cupy, "absolute", np.absolute, self)
+
+    def mean(self, axis=None, keepdims=False):
+        return lazily(self._cupy, "mean", partial(np.mean, axis=axis, keepdims=keepdims), self)
+
+    def copy(self):
+        return lazily(self._cupy, "copy", np.copy, self)
 
     def __invert__(self):
         return lazily(self._cupy, "invert", np.invert, self)

@@ -69,6 +69,7 @@ LATER: dict[str, dict[str, object]] = {
         "kernel": (),
         "kernel_table": "",
         "collective_table": "",
+        "collectives_between_share": 1.0,
         "passes": (),
         "following_overhead_seconds": None,
     },

@@ -64,4 +64,4 @@ def test_rows_without_a_step_or_with_another_peak_are_refused_by_name(tmp_path):
 def test_a_folder_without_files_is_refused(tmp_path):
     for folder in ("", str(tmp_path)):
         with pytest.raises(InputError, match=r"megatron_golden\.csv"):
-            main(folder)
+            megatron_recordings(folder)
