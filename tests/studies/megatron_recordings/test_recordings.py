@@ -7,7 +7,7 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.studies.megatron_recordings.recordings import GOLDEN, HISTORY_ARGUMENTS, SIMUMAX, golden_recordings
-from quadrille.studies.megatron_recordings.study import accuracy_rows, cause_rows, judged, main
+from quadrille.studies.megatron_recordings.study import accuracy_rows, cause_rows, judged, megatron_recordings
 
 COLUMNS = (
     "group", "gpu_kind", "recorded_date", "environment", "family", "num_gpus", "mem_max_allocated_bytes",
