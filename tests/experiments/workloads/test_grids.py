@@ -69,4 +69,6 @@ def test_there_are_as_many_grids_as_counted_by_hand(name, ranks, count):
 def test_grids_have_the_rank_order_asked_for():
     order = ("data", "z", "x", "y")
     assert {grid.order for grid in grids(6, find_algorithm("4d"), order)} == {(*order, "context", "pipeline")}
-    assert all(set(grid.lengths) == set(AXES) - {"context", "pipeline"} for grid in grids(6, find_algorithm("4d"), order))
+    assert all(
+        set(grid.lengths) == set(AXES) - {"context", "pipeline"} for grid in grids(6, find_algorithm("4d"), order)
+    )
