@@ -71,15 +71,6 @@ class AttentionProducts:
         return self.keys or self.sequence
 
     @property
-    def pairs(self) -> int:
-        """Twice the pairs of a query and a key that it sees, in a sequence (`seen_pairs`).
-
-        Chunks of a sequence are dealt out so that each part of the queries and keys has its share of the pairs.
-        """
-        whole = self.whole or self.sequence
-        return seen_pairs(whole, self.window) * self.sequence * self.key_count // whole**2
-
-    @property
     def flops(self) -> int:
         """Flop of the causal half of every product, in a window if there is one."""
         whole = self.whole or self.sequence

@@ -360,9 +360,7 @@ def attention_columns(scalars: Mapping[str, float]) -> tuple[int, int]:
     return (group + 1) * head + value, group * value
 
 
-def attention_flops(
-    function: Function, rows: int, columns: int, sequence: int, window: int = 0, query_columns: int = 0
-) -> int:
+def attention_flops(function: Function, rows: int, columns: int, sequence: int, window: int = 0) -> int:
     """Returns the flop of causal attention: half of each of its matrix products, since later tokens are masked.
 
     With a window, tokens farther back are masked too.
@@ -373,16 +371,13 @@ def attention_flops(
     rows, columns : shape of the output of attention
     sequence : tokens of a sequence
     window : tokens that a token sees; 0 for all before it
-    query_columns : columns of all queries; 0 for those of the output
 
     >>> attention_flops("attention", 8, 16, 4), attention_flops("attention_gradient", 8, 16, 4)
     (1024, 2560)
     >>> attention_flops("attention", 8, 16, 4, window=2)
     768
     """
-    values = VALUE_PRODUCTS[function]
-    sides = values * columns + (ATTENTION_PRODUCTS[function] - values) * (query_columns or columns)
-    return rows // sequence * seen_pairs(sequence, window) * sides
+    return ATTENTION_PRODUCTS[function] * (rows // sequence) * seen_pairs(sequence, window) * columns
 
 
 def seen_pairs(sequence: int, window: int = 0) -> int:

@@ -14,20 +14,9 @@ from quadrille.algorithms.formats.measured_rows import Achieved, Variant
 from quadrille.topologies.lazy_table import LazyTable, named_values
 from quadrille.topologies.machines.machine import Argument, Device, HostLink, Machine, Source
 from quadrille.topologies.machines.named_machine import NamedMachine
-from quadrille.topologies.nodes.gpus import Gpu
+from quadrille.topologies.nodes.gpus import TABLE_OF_GPU, Gpu
 from quadrille.topologies.quantity import Quantity
 
-KERNEL_TABLES = {
-    "A100 SXM 40 GB": "a100-sxm",
-    "A100 SXM 80 GB": "a100-sxm",
-    "H100 SXM": "h100-sxm",
-    "H200 SXM": "h200-sxm",
-    "B200 SXM": "b200-sxm",
-    "B300 SXM": "b300-sxm",
-    "GB200": "gb200",
-    "GB300": "gb300",
-}
-"""Table of measured kernels by the name of the GPU (`kernel_tables.py`)."""
 WHOLE_NUMBERS = ("tile_rows", "tile_columns", "multiprocessors")
 
 
@@ -151,7 +140,7 @@ def device_of(named: NamedMachine) -> Device:
         overlap_slowdown=named.gpu.overlap_slowdown,
         communication_slowdown=named.gpu.communication_slowdown,
         speed_sigma=named.gpu.speed_sigma,
-        kernel_table=KERNEL_TABLES.get(named.gpu.name, "") if named.has_kernels else "",
+        kernel_table=TABLE_OF_GPU.get(named.gpu.name, "") if named.has_kernels else "",
     )
 
 

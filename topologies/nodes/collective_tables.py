@@ -12,7 +12,6 @@ estimate is marked as extrapolated.  A table says nothing of more GPUs than were
 states how far they are from measurements that they were not made from.
 """
 
-from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
@@ -21,6 +20,7 @@ import msgspec
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import CollectiveKind
+from quadrille.topologies.nodes.gpus import TABLE_OF_GPU
 from quadrille.topologies.nodes.kernel_tables import RatioTable
 
 if TYPE_CHECKING:
@@ -37,17 +37,6 @@ MOST_BEYOND = 4
 """Largest size that a table extrapolates to, as a multiple of its largest size."""
 NO_TABLE = "none"
 """Name of no table: NCCL's model predicts."""
-TABLE_OF_GPU: Mapping[str, str] = {
-    "A100 SXM 40 GB": "a100-sxm",
-    "A100 SXM 80 GB": "a100-sxm",
-    "H100 SXM": "h100-sxm",
-    "H200 SXM": "h200-sxm",
-    "B200 SXM": "b200-sxm",
-    "B300 SXM": "b300-sxm",
-    "GB200": "gb200",
-    "GB300": "gb300",
-}
-"""Name of the table by the name of the GPU, for nodes whose GPUs are joined by NVSwitches."""
 
 
 class CollectiveTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

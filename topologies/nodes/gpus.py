@@ -134,6 +134,18 @@ kind of communication, so 1 is assumed."""
 MESSAGES_SLOWED: dict[Generation, str] = {"cdna3": AGRAWAL}
 """Sources on messages that overlap local work."""
 
+TABLE_OF_GPU: dict[str, str] = {
+    "A100 SXM 40 GB": "a100-sxm",
+    "A100 SXM 80 GB": "a100-sxm",
+    "H100 SXM": "h100-sxm",
+    "H200 SXM": "h200-sxm",
+    "B200 SXM": "b200-sxm",
+    "B300 SXM": "b300-sxm",
+    "GB200": "gb200",
+    "GB300": "gb300",
+}
+"""Name of the tables of measured kernels and collectives by the name of the GPU."""
+
 RUNTIME_BYTES = 1.0 * GIB, 0.65 * GIB
 """Memory that the runtime takes of a GPU besides tensors [B]: at the start, and for each further communicator.
 

@@ -8,8 +8,9 @@ from quadrille.algorithms.analysis.volumes import AttentionProducts, Work
 from quadrille.algorithms.errors import InputError
 from quadrille.simulator.machine.compute_model import ComputeModel
 from quadrille.topologies.find_machine import find_machine
-from quadrille.topologies.machines.machine_catalogue import KERNEL_TABLES, MACHINES
+from quadrille.topologies.machines.machine_catalogue import MACHINES
 from quadrille.topologies.machines.what_if import apply_settings
+from quadrille.topologies.nodes.gpus import TABLE_OF_GPU
 from quadrille.topologies.nodes.kernel_tables import (
     best_product_share,
     kernel_table,
@@ -59,11 +60,11 @@ def test_the_ratio_at_a_grid_point_is_that_of_the_file():
 
 
 def test_every_named_machine_whose_gpu_has_a_table_uses_it():
-    assert {*KERNEL_TABLES.values(), *FACTORS} == {*NAMES}
+    assert {*TABLE_OF_GPU.values(), *FACTORS} == {*NAMES}
     assert find_machine("perlmutter", gpus=4).device.kernel_table == "a100-sxm"
     assert not find_machine("frontier", gpus=8).device.kernel_table
     assert not find_machine("bench-1to1", gpus=8).device.kernel_table
-    assert {*KERNEL_TABLES} <= {MACHINES[name].gpu.name for name in MACHINES}
+    assert {*TABLE_OF_GPU} <= {MACHINES[name].gpu.name for name in MACHINES}
 
 
 @pytest.mark.parametrize("name", NAMES)
