@@ -7,11 +7,11 @@ from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.search_options import SEARCH_OPTIONS, value_text
 
 ONE_VALUE = (
-    *("attention", "collectives", "context-parallel", "dropout", "dtype", "fp8-param-gather", "gradient-bytes"),
-    *("pipeline-limit", "products", "sparsity", "stages"),
+    *("attention", "collectives", "context-parallel", "dropout", "dtype", "expert-load", "fp8-param-gather"),
+    *("gradient-bytes", "pipeline-limit", "products", "sparsity", "stages"),
 )
 """Options of a training step that a flag of `rank` sets to one value."""
-DEFAULT_VALUE = ("bands", "expert-load", "gemm-layouts", "keep-first", "placement", "software", "threads")
+DEFAULT_VALUE = ("bands", "gemm-layouts", "keep-first", "placement", "software", "threads")
 """Options of a training step that `rank` has no flag for."""
 
 

@@ -290,7 +290,10 @@ def test_the_page_names_the_gain_and_the_flags_of_the_rest(capsys):
     assert "searched: grid all; order all; micro-batch all; zero 0, 1, 2, 3; gathered again, keep" in page
     assert "not searched: pipeline 1, recompute selective, " in page
     assert "(--search all, or NAME,…)" in page
-    assert "message-driven pipelines (--pipeline-schedule message-driven); attention, collectives, dropout, " in page
+    assert (
+        "message-driven pipelines (--pipeline-schedule message-driven); attention, collectives, context-parallel, "
+        in page
+    )
     assert "sparsity, stages (a flag sets each); bands, gemm-layouts, keep-first, " in page
     assert "without --search " in page
     assert " %: quadrille simulate" in page
