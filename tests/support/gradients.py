@@ -11,12 +11,11 @@ def slope(loss, parameters, name, direction, step=1e-5):
 
 
 def check_gradients(loss_of, parameters):
-    """Compares gradients and slopes along three random directions of every parameter."""
+    """Compares gradients and slopes along a random direction of every parameter."""
     random = np.random.default_rng(5)
     _, gradients = loss_of(parameters)
     assert set(gradients) == set(parameters)
     for name, gradient in gradients.items():
-        for _ in range(3):
-            direction = random.standard_normal(gradient.shape)
-            expected = slope(lambda held: loss_of(held)[0], parameters, name, direction)
-            assert float((gradient * direction).sum()) == pytest.approx(expected, rel=2e-6, abs=2e-9), name
+        direction = random.standard_normal(gradient.shape)
+        expected = slope(lambda held: loss_of(held)[0], parameters, name, direction)
+        assert float((gradient * direction).sum()) == pytest.approx(expected, rel=2e-6, abs=2e-9), name

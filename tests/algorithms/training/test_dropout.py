@@ -22,6 +22,7 @@ from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.runtime.training.serial_transformer import gpt_loss
 from tests.support.gradients import check_gradients
+from tests.support.pairs import pairs
 from tests.support.trainings import assembled, bits, check_training, schedule_of, trained, whole_matrices
 
 H, A, S, B = 24, 4, 6, 8
@@ -33,20 +34,20 @@ def gpt(dropout=0.3, layers=2, **given):
     return Gpt(layers, H, A, S, 19, B, **{"dtype": "float64", "steps": 2, "adam": ADAM, "dropout": dropout, **given})
 
 
-@pytest.mark.parametrize("attention", ["fused", "unfused"])
-@pytest.mark.parametrize("recompute", RECOMPUTES)
-@pytest.mark.parametrize(
-    ("grid", "micro_batch", "form"),
-    [
-        (Grid(), None, "repeated"),
-        (Grid(), 2, "repeated"),
-        (Grid(z=2, y=2, x=2), None, "repeated"),
-        (Grid(data=2, x=2), 2, "rows scattered"),
-        (Grid(z=2, x=2), None, "sequences scattered"),
-    ],
-    ids=str,
-)
-def test_a_step_with_dropout_equals_the_serial_one(attention, recompute, grid, micro_batch, form):
+GRIDS = [
+    (Grid(), None, "repeated"),
+    (Grid(), 2, "repeated"),
+    (Grid(z=2, y=2, x=2), None, "repeated"),
+    (Grid(data=2, x=2), 2, "rows scattered"),
+    (Grid(z=2, x=2), None, "sequences scattered"),
+]
+"""A grid, sequences of a microbatch, and the form of the activations."""
+
+
+@pytest.mark.parametrize(("case", "recompute", "attention"), pairs(GRIDS, list(RECOMPUTES), ["fused", "unfused"]))
+def test_a_step_with_dropout_equals_the_serial_one(case, recompute, attention):
+    """Of the full product, combinations in which every two values meet."""
+    grid, micro_batch, form = case
     problem = gpt(attention=attention, recompute=recompute, micro_batch=micro_batch)
     check_training(problem, grid, Scheme4D(activations=form))
 

@@ -23,6 +23,7 @@ from quadrille.algorithms.training.offload import Offload
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
 from quadrille.runtime.execution.buffers import Buffers
+from tests.support.pairs import pairs
 from tests.support.trainings import assembled, schedule_of, trained, whole_matrices
 
 ADAM = Adam(rate=0.03, decay=0.1, clip=0.05)
@@ -51,15 +52,10 @@ CASES = [
 """A grid, and options of the problem."""
 
 
-def name_of(value):
-    return str(value) if isinstance(value, Grid) else None
-
-
-@pytest.mark.parametrize("on_host", [False, True], ids=["Adam on the device", "Adam on the host"])
-@pytest.mark.parametrize("bucket", [0, 31, 16], ids="bucket {}".format)
-@pytest.mark.parametrize(("grid", "options"), CASES, ids=name_of)
-@pytest.mark.parametrize("problem", [gpt, mlp])
-def test_a_step_with_state_on_the_host_equals_one_without_bit_for_bit(problem, grid, options, bucket, on_host):
+@pytest.mark.parametrize(("problem", "case", "bucket", "on_host"), pairs([gpt, mlp], CASES, [0, 31, 16], [False, True]))
+def test_a_step_with_state_on_the_host_equals_one_without_bit_for_bit(problem, case, bucket, on_host):
+    """Of the full product, combinations in which every two values meet."""
+    grid, options = case
     plain = schedule_of(problem(**options), grid)
     offloaded = schedule_of(problem(**options, offload=Offload(bucket, updates_on_host=on_host)), grid)
     matrices = whole_matrices(plain, SIZE["vocabulary"]) | moments_of_zero(offloaded)
