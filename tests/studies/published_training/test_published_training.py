@@ -520,9 +520,11 @@ def test_a_claim_that_takes_too_long_is_left_out_and_said_so(capsys):
     (late,) = predicted_claims(limit=0.01, claims=(claim,))
     assert (late.predicted, late.relative_error, late.predicted_low) == (None, None, None)
     assert late.setting == "left out: not done after 0.01 s"
-    (found,) = predicted_claims(claims=(claim,))
+    ranged = ("chance", "x", (2.0, 4.0), "nobody", partial(_found, 5.0))
+    found, of_range = predicted_claims(claims=(claim, ranged))
     assert (found.predicted, found.relative_error, found.what_if) == (3.0, 0.5, {"luck": 4.0})
-    assert (found.predicted_low, found.predicted_high) == (2.0, 4.0)
+    assert (found.predicted_low, found.predicted_high, found.claimed_high) == (2.0, 4.0, None)
+    assert (of_range.relative_error, of_range.claimed_high) == (0.25, 4.0)
     said = capsys.readouterr().err
     assert "quadrille: luck: left out" in said
     assert "quadrille: luck: 3 x (exact: 2 to 4)" in said
@@ -538,10 +540,6 @@ def _found(value):
 )
 def test_the_error_of_a_range_is_the_distance_from_its_nearest_end(predicted, claimed, error):
     assert relative_error(predicted, claimed) == pytest.approx(error)
-    work = partial(_found, predicted)
-    (claim,) = predicted_claims(claims=(("luck", "x", claimed, "nobody", work),))
-    assert claim.relative_error == pytest.approx(error)
-    assert claim.claimed_high == (claimed[1] if isinstance(claimed, tuple) else None)
 
 
 @pytest.mark.parametrize(
