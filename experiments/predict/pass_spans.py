@@ -84,6 +84,31 @@ def stage_slots(stages: Stages, slots: Iterable[Slot], seconds: SlotSeconds) -> 
     return each
 
 
+@dataclass(frozen=True, slots=True)
+class _MeasuredPass:
+    """A pass in the simulation of single passes.
+
+    Parameters
+    ----------
+    start : time at which the pass begins [s]
+    seconds : time of the pass with its early ops [s]
+    early : identities of the ops that ran before the message of the pass
+    early_seconds : time of these ops [s]
+    """
+
+    start: float
+    seconds: float
+    early: frozenset[int]
+    early_seconds: float
+
+    @classmethod
+    def of(cls, times: StageTimes, section: Section) -> "_MeasuredPass":
+        """The pass of a section."""
+        early = times.early(section)
+        early_seconds = sum(timed.span.seconds for timed in early)
+        return cls(times.pass_start(section), times.pass_seconds(section), frozenset(map(id, early)), early_seconds)
+
+
 @dataclass(slots=True)
 class RankSpans:
     """Builds the spans of one rank in a whole step, with their time by cause.
@@ -99,6 +124,7 @@ class RankSpans:
     spans: list[Span] = field(default_factory=list)
     breakdowns: dict[OpInstance, TimeBreakdown] = field(default_factory=dict)
     _counts: Counter[str] = field(default_factory=Counter)
+    _passes: dict[Section, "_MeasuredPass"] = field(default_factory=dict)
 
     def add_outside(self, after: Iterable[tuple[TimedOp, float]]) -> None:
         """Adds the ops before and after all passes.
@@ -120,22 +146,21 @@ class RankSpans:
             self._add_pass(slot, *received.get(slot, (slot.start, slot.start)))
 
     def _add_pass(self, slot: Slot, receive_start: float, receive_end: float) -> None:
-        section = self.times.section(slot)
-        start, begun = self.times.pass_start(section), slot.start
-        early = self.times.early(section)
-        early_seconds = sum(timed.span.seconds for timed in early)
-        seconds = self.times.pass_seconds(section)
-        stretch = (slot.end - slot.start) / seconds if seconds else 1.0
+        section, begun = self.times.section(slot), slot.start
+        measured = self._passes.get(section)
+        if measured is None:
+            measured = self._passes[section] = _MeasuredPass.of(self.times, section)
+        stretch = (slot.end - slot.start) / measured.seconds if measured.seconds else 1.0
 
         def at(time: float) -> float:
             """Time in the step of a time after the message in the simulation of single passes."""
-            return slot.start + stretch * (early_seconds + time - start)
+            return slot.start + stretch * (measured.early_seconds + time - measured.start)
 
         for timed in self.times.by_section[section]:
             span = timed.span
             if isinstance(timed.op, Receive) and timed.between_stages:
                 self._add(timed, receive_start, receive_end)
-            elif timed in early:
+            elif id(timed) in measured.early:
                 self._add(timed, begun, begun + stretch * span.seconds, stretch=stretch)
                 begun += stretch * span.seconds
             else:

@@ -24,16 +24,21 @@ from quadrille.experiments.predict.pipeline_slots import Slot, SlotSeconds
 
 @dataclass(frozen=True, slots=True)
 class TimedOp:
-    """An op of a rank, its coordinates with loop indices, and its span."""
+    """An op of a rank, its coordinates with loop indices, and its span.
+
+    Parameters
+    ----------
+    between_stages : whether the op communicates with other stages
+    """
 
     op: Op
     coordinates: Coordinates
     span: Span
+    between_stages: bool = field(init=False)
 
-    @property
-    def between_stages(self) -> bool:
-        """Whether the op communicates with other stages."""
-        return isinstance(self.op, Communication) and self.op.axis == "pipeline"
+    def __post_init__(self) -> None:
+        between = isinstance(self.op, Communication) and self.op.axis == "pipeline"
+        object.__setattr__(self, "between_stages", between)
 
 
 @dataclass(frozen=True, slots=True)
