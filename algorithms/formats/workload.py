@@ -80,6 +80,8 @@ class GptSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     top_k : experts that process a token
     expert_ffn : width of an expert
     shared_ffn : width of the MLP that processes every token beside the experts; 0 for none
+    dense_layers : layers with a dense MLP instead: how many from the first, or ranges of numbers, as 0-2+5-5
+    experts_every : period of the layers with experts
     router : function of the router's scores
     normalised_top_k : whether the shares of a token's experts add up to 1
     routed_scale : factor on the shares
@@ -124,6 +126,8 @@ class GptSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     top_k: Count = 1
     expert_ffn: Count = 1
     shared_ffn: Count = 0
+    dense_layers: str = "0"
+    experts_every: Size = 1
     router: Literal["softmax", "sigmoid"] = "softmax"
     normalised_top_k: bool = True
     routed_scale: Annotated[float, Meta(gt=0)] = 1.0

@@ -40,7 +40,7 @@ from quadrille.algorithms.passes.rewriting import is_layer_loop, sum_of
 from quadrille.algorithms.schedule.expressions import Affine, IntExpression, PanelCount, variables
 from quadrille.algorithms.schedule.ops import AllGather, Broadcast, Communication, Op, Reduce, reads, writes
 from quadrille.algorithms.schedule.parts import Panel
-from quadrille.algorithms.schedule.program import DrivenPasses, Pass, Program, Repeat, ops
+from quadrille.algorithms.schedule.program import Choice, DrivenPasses, Pass, Program, Repeat, ops
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Tensor
 
@@ -131,8 +131,8 @@ class _Ahead:
         return (replace(entry, body=moved.lead + moved.program), *lead, *rest), (), ()
 
     def _keeps_gathers(self, entry: Repeat) -> bool:
-        """Whether gathers stay inside: which pass is next is unknown while messages order passes."""
-        return isinstance(entry, DrivenPasses) or (isinstance(entry, Pass) and self._schedule.driven)
+        """Whether gathers stay inside: a choice may not run, and messages may order passes otherwise."""
+        return isinstance(entry, Choice | DrivenPasses) or (isinstance(entry, Pass) and self._schedule.driven)
 
     def _marked(self, entry: Op | Repeat) -> bool:
         long = isinstance(entry, AllGather) and not is_single_rank(self._schedule, entry.axis)

@@ -278,13 +278,12 @@ def _qwen_experts(reader: Reader, layers: int) -> Experts:
             f"mlp_only_layers = {dense!r:.60}: a list of numbers of layers from 0 to {layers - 1} is needed"
         )
     step = reader.optional("decoder_sparse_step", 1)
-    between = (layer for layer in range(layers) if (layer + 1) % step)
     if not (inner := reader.count(("moe_intermediate_size",))):
         raise reader.error("moe_intermediate_size is missing")
     experts = _experts(reader, ("num_experts", "num_experts_per_tok"), inner)
     experts = replace(experts, normalised=reader.flag("norm_topk_prob", False))
     shared = reader.count(("shared_expert_intermediate_size",))
-    return replace(experts, shared=shared, shared_gate=shared > 0, dense_layers=frozenset((*dense, *between)))
+    return replace(experts, shared=shared, shared_gate=shared > 0, dense_layers=frozenset(dense), every=step)
 
 
 def _gpt_oss_experts(reader: Reader, _layers: int) -> Experts:

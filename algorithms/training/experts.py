@@ -15,6 +15,8 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.units import parse_integer
 
 Router = Literal["softmax", "sigmoid"]
+DENSE_LAYER, EXPERT_LAYER = "dense layer", "expert layer"
+"""Loops over the layers of either kind, if a model has both."""
 EXPERTS, ROUTERS, STAGES = "experts", "routers", "stages"
 """Dimensions of the experts, of the ranks that route tokens to them, and of the pipeline stages."""
 
@@ -31,6 +33,7 @@ class Experts:
     shared : width of the MLP that processes every token beside them; 0 for none
     shared_gate : whether a product with one column weighs the shared MLP
     dense_layers : numbers of the layers with a dense MLP instead
+    every : period of the layers with experts: layers n - 1, 2 n - 1, … may have some
     router : function of the scores
     normalised : whether the shares of a token's experts add up to 1
     scale : factor on the shares
@@ -48,6 +51,7 @@ class Experts:
     shared: int = 0
     shared_gate: bool = False
     dense_layers: frozenset[int] = frozenset()
+    every: int = 1
     router: Router = "softmax"
     normalised: bool = True
     scale: float = 1.0
@@ -60,6 +64,8 @@ class Experts:
                 raise InputError(f"{name} {number}: a whole number from 1 is accepted")
         if not 1 <= self.chosen <= self.count:
             raise InputError(f"top_k {self.chosen}: a whole number from 1 to experts = {self.count} is accepted")
+        if self.every < 1:
+            raise InputError(f"experts_every {self.every}: a whole number from 1 is accepted")
         if self.shared < 0:
             raise InputError(f"shared_ffn {self.shared}: a whole number from 0 is accepted")
         if self.router not in get_args(Router):
@@ -77,7 +83,37 @@ class Experts:
         {'experts': 8, 'top_k': 2, 'expert_ffn': 16, 'aux_loss': 0.01}
         """
         values = {key: getattr(self, name) for key, name in EXPERT_KEYS.items()}
+        values["dense_layers"] = str(LayerNumbers(self.dense_layers))
         return {key: value for key, value in values.items() if key in NEEDED_KEYS or value != EXPERT_DEFAULTS[key]}
+
+    def dense(self, layers: int) -> tuple[bool, ...]:
+        """Whether each of a number of layers has a dense MLP; empty if none has one.
+
+        >>> Experts(8, 2, 16, dense_layers=frozenset({1}), every=2).dense(4)
+        (True, True, True, False)
+
+        Raises
+        ------
+        InputError : a dense layer that the model does not have, or no layer with experts
+        """
+        beyond = [layer for layer in sorted(self.dense_layers) if layer >= layers]
+        if beyond:
+            raise InputError(f"dense_layers {LayerNumbers(self.dense_layers)}: the model has layers 0 to {layers - 1}")
+        are_dense = tuple(layer in self.dense_layers or (layer + 1) % self.every > 0 for layer in range(layers))
+        if all(are_dense):
+            raise InputError(f"dense_layers and experts_every leave none of {layers} layers with experts")
+        return are_dense if any(are_dense) else ()
+
+    def place(self, layer: int, layers: int) -> tuple[str, int]:
+        """Loop over the layers like this one, and the number of the layer among them.
+
+        >>> [Experts(8, 2, 16, dense_layers=frozenset({0})).place(layer, 3) for layer in range(3)]
+        [('dense layer', 0), ('expert layer', 0), ('expert layer', 1)]
+        """
+        dense = self.dense(layers)
+        if not dense:
+            return "layer", layer
+        return DENSE_LAYER if dense[layer] else EXPERT_LAYER, dense[:layer].count(dense[layer])
 
     def parameters(self, hidden: int, experts: int, up_columns: int = 2) -> int:
         """Parameters of the router, the shared MLP and a number of experts of one layer.
@@ -208,11 +244,58 @@ def _counts_in_file(path: str) -> str:
 
 
 MOST_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNumbers:
+    """Numbers of layers, and their text: how many from the first, or ranges of numbers.
+
+    >>> str(LayerNumbers(frozenset({0, 1, 2}))), str(LayerNumbers(frozenset({1, 4, 5})))
+    ('3', '1-1+4-5')
+    """
+
+    numbers: frozenset[int]
+
+    def __str__(self) -> str:
+        ordered = sorted(self.numbers)
+        if ordered == list(range(len(ordered))):
+            return str(len(ordered))
+        firsts = [number for number in ordered if number - 1 not in self.numbers]
+        lasts = [number for number in ordered if number + 1 not in self.numbers]
+        return "+".join(f"{first}-{last}" for first, last in zip(firsts, lasts, strict=True))
+
+
+def parse_layer_numbers(text: str) -> frozenset[int]:
+    """The layers that a text names.
+
+    >>> sorted(parse_layer_numbers("3")), sorted(parse_layer_numbers("1-1+4-5"))
+    ([0, 1, 2], [1, 4, 5])
+
+    Raises
+    ------
+    InputError : another text
+    """
+    if (first := parse_integer(text)) is not None and first <= MOST_LAYERS:
+        return frozenset(range(first))
+    layers = set[int]()
+    for item in text.split("+"):
+        first, last = (parse_integer(end) for end in item.partition("-")[::2])
+        if first is None or last is None or not first <= last <= MOST_LAYERS:
+            raise InputError(
+                f"dense_layers={text[:40]}: a number of first layers is accepted, or ranges of layers such as 0-2+5-5"
+            )
+        layers |= {*range(first, last + 1)}
+    return frozenset(layers)
+
+
+MOST_LAYERS = 100_000
 EXPERT_KEYS = {
     "experts": "count",
     "top_k": "chosen",
     "expert_ffn": "inner",
     "shared_ffn": "shared",
+    "dense_layers": "dense_layers",
+    "experts_every": "every",
     "router": "router",
     "normalised_top_k": "normalised",
     "routed_scale": "scale",
@@ -220,7 +303,8 @@ EXPERT_KEYS = {
 }
 """Fields of `Experts` by the names that `--gpt` and records have for them."""
 NEEDED_KEYS = ("experts", "top_k", "expert_ffn")
-EXPERT_DEFAULTS = {key: getattr(Experts(1, 1, 1), name) for key, name in EXPERT_KEYS.items()}
+EXPERT_DEFAULTS: dict[str, object] = {key: getattr(Experts(1, 1, 1), name) for key, name in EXPERT_KEYS.items()}
+EXPERT_DEFAULTS["dense_layers"] = "0"
 
 
 def changed_experts(experts: Experts | None, values: Mapping[str, object]) -> Experts | None:
@@ -236,6 +320,8 @@ def changed_experts(experts: Experts | None, values: Mapping[str, object]) -> Ex
     if not values:
         return experts
     changes = {EXPERT_KEYS[key]: value for key, value in values.items()}
+    if "dense_layers" in changes:
+        changes["dense_layers"] = parse_layer_numbers(str(changes["dense_layers"]))
     if experts is None:
         if missing := [key for key in NEEDED_KEYS if key not in values]:
             raise InputError(f"{missing[0]} is missing: a model of experts needs {', '.join(NEEDED_KEYS)}")

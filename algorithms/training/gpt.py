@@ -169,12 +169,12 @@ class Gpt:
                 raise InputError(f"expert-load {self.expert_load}: the model has no experts; leave it out")
             return
         self.loads  # noqa: B018 - checks that each expert has a load
+        self.experts.dense(self.layers)
         for words, is_chosen in (
             (f"sparsity {self.sparsity:g}", self.sparsity > 0),
             (f"offload {self.offload}", self.offload is not None),
             ("a gate of the shared experts", self.experts.shared_gate),
             ("biases of experts", self.experts.biases),
-            ("dense layers beside layers of experts", bool(self.experts.dense_layers)),
         ):
             if is_chosen:
                 raise InputError(f"{words}: no schedule has it together with experts; leave it out")
@@ -183,6 +183,11 @@ class Gpt:
     def loads(self) -> tuple[int, ...]:
         """Expected rows of each expert, in any unit; empty for even loads."""
         return self.expert_load.of(self.experts.count) if self.expert_load and self.experts else ()
+
+    @property
+    def dense(self) -> tuple[bool, ...]:
+        """Whether each layer has a dense MLP beside layers of experts; empty if all layers are alike."""
+        return self.experts.dense(self.layers) if self.experts else ()
 
     def dropout_of(self, rows: int, context: int = 1) -> Dropout:
         """The dropout in microbatches of some sequences over all ranks.
@@ -396,7 +401,7 @@ def pipeline_stages(problem: Gpt, grid: Grid) -> Stages:
     parts, order = microbatches(problem.batch, problem.micro_batch, grid), problem.pipeline_schedule
     in_v = order == "zb-v" and grid.pipeline > 1 and problem.interleave == 1
     chunks, limit = V_CHUNKS if in_v else problem.interleave, problem.pipeline_limit
-    return Stages(grid.pipeline, problem.layers, parts.count, chunks, order, limit, problem.stages)
+    return Stages(grid.pipeline, problem.layers, parts.count, chunks, order, limit, problem.stages, problem.dense)
 
 
 def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages, parts: Microbatches, grid: Grid) -> ModelLayers:
@@ -415,7 +420,7 @@ def _model_layers(problem: Gpt, scheme: Scheme, stages: Stages, parts: Microbatc
         dropout,
         scheme.context,
         problem.context_parallel,
-        None if problem.experts is None else RoutedExperts(problem.experts, grid, problem.loads),
+        None if problem.experts is None else RoutedExperts(problem.experts, grid, problem.loads, problem.dense),
         problem.batch,
         small_precision(problem.products),
     )

@@ -8,10 +8,10 @@ Source: transformers 4.57, DeepseekV2Config and DeepseekV3Config, and the publis
 deepseek-ai/DeepSeek-V2, -V2-Lite, -V3 and moonshotai/Kimi-K2-Base.
 """
 
-from typing import Any
+from typing import Any, get_args
 
 from quadrille.algorithms.training.config_reader import Reader
-from quadrille.algorithms.training.experts import Experts
+from quadrille.algorithms.training.experts import Experts, Router
 
 COLUMNS = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 """Keys that every file with latent attention needs."""
@@ -53,7 +53,21 @@ def latent_experts(reader: Reader, layers: int) -> Experts | None:
         )
     _check_groups(reader, count)
     shared = _from_zero(reader, "n_shared_experts")
-    return Experts(count, chosen, inner, shared * inner, dense_layers=_dense_layers(reader, layers))
+    is_third = reader.config.get("model_type") != "deepseek_v2"
+    _, scores = reader.word(("scoring_func",), "sigmoid" if is_third else "softmax")
+    routers: dict[str, Router] = {router: router for router in get_args(Router)}
+    if scores not in routers:
+        raise reader.error(f"scoring_func = {scores!r:.60}: softmax or sigmoid is accepted")
+    return Experts(
+        count,
+        chosen,
+        inner,
+        shared * inner,
+        dense_layers=_dense_layers(reader, layers),
+        router=routers[scores],
+        normalised=reader.flag("norm_topk_prob", is_third),
+        scale=reader.number(("routed_scaling_factor",), 2.5 if is_third else 1.0),
+    )
 
 
 def _check_groups(reader: Reader, count: int) -> None:

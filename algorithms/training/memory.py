@@ -26,9 +26,9 @@ from quadrille.algorithms.training.layers import index_name
 from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.mlp import TARGET
 from quadrille.algorithms.training.offload import KEPT_STAGING, STAGING
+from quadrille.algorithms.training.pipeline import LAYER_LOOPS
 from quadrille.algorithms.training.resume import parameter_names
 from quadrille.algorithms.training.small_numbers import small_columns
-from quadrille.algorithms.training.transformer import LAYER
 
 Kind = Literal[
     "parameters", "gradients", "optimizer", "activations", "gathered weights", "buffers", "buckets", "optimizer on host"
@@ -122,4 +122,5 @@ def _stored_activations(schedule: Schedule) -> set[str]:
 
 
 def _kind_of_other(tensor: Tensor) -> Kind:
-    return ACTIVATIONS if LAYER in dict(tensor.copies) and tensor.rows.dimension == "batch" else "buffers"
+    is_stored = any(loop in LAYER_LOOPS for loop, _ in tensor.copies)
+    return ACTIVATIONS if is_stored and tensor.rows.dimension == "batch" else "buffers"

@@ -32,7 +32,7 @@ torch/distributed/pipelining/schedules.py, `ScheduleInterleaved1F1B` (rounds lon
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.expressions import (
@@ -65,7 +65,7 @@ from quadrille.algorithms.schedule.program import (
 )
 from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.schedule.v_order import v_order
-from quadrille.algorithms.training.experts import ROUTERS
+from quadrille.algorithms.training.experts import DENSE_LAYER, EXPERT_LAYER, ROUTERS
 from quadrille.algorithms.training.layers import Layer
 from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.scheme import ONE
@@ -97,6 +97,8 @@ AGREEMENT_LANE = 4
 """Lane on which ranks of a stage agree on the next pass, so that no other message of the axis delays them."""
 DECISION = "next pass"
 """Tensor of the number of the kind of the next pass."""
+LAYER_LOOPS = (LAYER, DENSE_LAYER, EXPERT_LAYER)
+"""Loops over layers: over all, or over those of one kind."""
 PASSES = "passes"
 """Loop around the passes of a step, which runs once, if messages decide their order."""
 STAGE, SLOT_NUMBER = Affine("pipeline"), Affine(SLOT)
@@ -115,6 +117,7 @@ class Stages:
     limit : microbatches that a message-driven stage may have in flight; 0 for the number of stages
     sizes : layers of each stage, of both chunks in a V pipeline; of each chunk in the order of the layers if chunks
         are interleaved; empty for as even as possible
+    dense : whether each layer has a dense MLP beside layers of experts; empty if all layers are alike
 
     >>> Stages(2, 4, 3).order(0)
     ['F0', 'F1', 'B0', 'F2', 'B1', 'B2']
@@ -131,6 +134,7 @@ class Stages:
     schedule: PipelineSchedule = "1f1b"
     limit: int = 0
     sizes: tuple[int, ...] = ()
+    dense: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
         self._check_order()
@@ -589,17 +593,39 @@ class Stages:
 
     def tensor(self, tensor: Tensor, rows: str) -> Tensor:
         """A tensor of every layer, as a stage holds it; activations also have a copy for each microbatch in flight."""
-        loops = dict(tensor.copies)
-        if self.count == 1 or LAYER not in loops:
+        loop = next((loop for loop, _ in tensor.copies if loop in LAYER_LOOPS), None)
+        if self.count == 1 or loop is None:
             return tensor
-        more = loops[LAYER]
-        assert isinstance(more, int)
-        inner = tuple(loop_count for loop_count in tensor.copies if loop_count[0] != LAYER)
-        if tensor.rows.dimension in (rows, ROUTERS):
-            of_longest = (LAYER, self.most_length(more - self.layers))
-            return replace(tensor, copies=(*inner, *self.in_flight_copies, of_longest))
-        chunks, of_layers = ((CHUNK, self.chunks),) if self.chunks > 1 else (), (LAYER, self.length(more - self.layers))
-        return replace(tensor, copies=(*inner, *chunks, of_layers), first_indices=((LAYER, self.begin),))
+        inner = tuple(loop_count for loop_count in tensor.copies if loop_count[0] != loop)
+        chunks = ((CHUNK, self.chunks),) if self.chunks > 1 else ()
+        is_activation = tensor.rows.dimension in (rows, ROUTERS)
+        if loop != LAYER:
+            length, begin = self.of_kind(loop, longest=is_activation)
+        else:
+            more = dict(tensor.copies)[loop]
+            assert isinstance(more, int)
+            length_of = self.most_length if is_activation else self.length
+            length, begin = length_of(more - self.layers), self.begin
+        if is_activation:
+            return replace(tensor, copies=(*inner, *self.in_flight_copies, (loop, length)))
+        return replace(tensor, copies=(*inner, *chunks, (loop, length)), first_indices=((loop, begin),))
+
+    def of_kind(self, loop: str, *, longest: bool) -> tuple[IntExpression, IntExpression]:
+        """Number of layers of one kind of a stage's chunk, or of its longest chunk, and how many are before the chunk.
+
+        Parameters
+        ----------
+        loop : loop over the layers of the kind
+        """
+        chosen = [int(is_dense == (loop == DENSE_LAYER)) for is_dense in self.dense]
+        of_layers = tuple(accumulate(chosen, initial=0))
+        ends = tuple(of_layers[end] for end in accumulate(self.part_sizes, initial=0))
+        counts = tuple(end - begin for begin, end in pairwise(ends))
+        begin = Lookup((ends[:-1],), (0, self.position))
+        if not longest or self.chunks == 1:
+            return Lookup((counts,), (0, self.position)), begin
+        most = (max(counts[self.part(stage, chunk)] for chunk in range(self.chunks)) for stage in range(self.count))
+        return Lookup((tuple(most),), (0, STAGE)), begin
 
 
 def slot_buffers(stages: Stages, stage: int) -> tuple[tuple[int, int, int], ...]:

@@ -30,7 +30,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.passes.rewriting import filter_ops, map_ops
 from quadrille.algorithms.schedule.kernel_signatures import FUSED_ATTENTION, FusedAttention
 from quadrille.algorithms.schedule.ops import AllGather, Broadcast, Op, writes
-from quadrille.algorithms.schedule.program import repeats
+from quadrille.algorithms.schedule.program import Choice, repeats
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.layers import Layer
 
@@ -88,7 +88,7 @@ def with_recomputation(layer: Layer, output: str) -> Layer:
     kept = {op.into for op in fetches if op.source in parameters and _has_copies(layer, op.into)}
     forward = filter_ops(layer.forward, lambda op: output not in writes(op) and not _fills(op, kept))
     fetched = {op.into for op in forward if isinstance(op, Fetch)}
-    within = {entry.loop for entry in repeats(layer.forward)}
+    within = {entry.loop for entry in repeats(layer.forward) if not isinstance(entry, Choice)}
     return replace(
         layer,
         tensors=tuple(tensor if tensor.name in kept else _once(tensor, within) for tensor in layer.tensors),

@@ -10,18 +10,18 @@ QKV are groups of heads: queries, then their shared key and value.  One gradient
 branch adds to it.
 
 Layers with a sliding window and layers that see all tokens have attention kernels of their own, and the layer's index
-chooses between them.
+chooses between them.  It also chooses between a dense MLP and experts, if a model has layers of both kinds.
 
 Source: Vaswani et al., "Attention Is All You Need", 2017; Radford et al., "Language Models are Unsupervised Multitask
 Learners", 2019 (normalisation first).
 """
 
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Literal
 
 from quadrille.algorithms.matmuls.matmul import Gathered
-from quadrille.algorithms.schedule.expressions import Affine, Min, Modulo, Scaled, Sum
+from quadrille.algorithms.schedule.expressions import Affine, Lookup, Min, Modulo, Scaled, Sum
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.kernel_signatures import ATTENTION_PRODUCTS, FUSED_ATTENTION, Function
 from quadrille.algorithms.schedule.ops import Kernel, Op, Pointwise, SmallPrecision
@@ -34,7 +34,7 @@ from quadrille.algorithms.training.attention_output import GATE, GATED, attentio
 from quadrille.algorithms.training.context import ContextForm
 from quadrille.algorithms.training.context_attention import ContextAttention
 from quadrille.algorithms.training.dropout import MASK, NO_DROPOUT, Dropout
-from quadrille.algorithms.training.experts import Experts
+from quadrille.algorithms.training.experts import DENSE_LAYER, EXPERT_LAYER, Experts
 from quadrille.algorithms.training.latent_attention import LatentAttention
 from quadrille.algorithms.training.layers import Layer
 from quadrille.algorithms.training.normalisation import Norm, normalisation
@@ -57,11 +57,18 @@ GATED_MLP: dict[Gate, tuple[Function, Function]] = {
 
 @dataclass(frozen=True, slots=True)
 class RoutedExperts:
-    """The experts of a model on a grid, and the expected rows of each expert, in any unit; empty for even loads."""
+    """The experts of a model on a grid.
+
+    Parameters
+    ----------
+    loads : expected rows of each expert, in any unit; empty for even loads
+    dense : whether each layer has a dense MLP instead; empty if none has one
+    """
 
     experts: Experts
     grid: Grid
     loads: tuple[int, ...] = ()
+    dense: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,7 @@ class LayerShape:
     experts : experts, the grid that shares them out, and their expected loads; None for a dense MLP
     batch : sequences of the whole batch
     products : precision of the products, if their operands have 8 or 4 bits
+    loop : loop over the layers
     """
 
     layers: int
@@ -98,6 +106,7 @@ class LayerShape:
     experts: "RoutedExperts | None" = None
     batch: int = 1
     products: SmallPrecision | None = None
+    loop: str = LAYER
 
     @property
     def head(self) -> int:
@@ -106,7 +115,7 @@ class LayerShape:
     @property
     def copies(self) -> Copies:
         """Copies of tensors that every layer has."""
-        return ((LAYER, self.layers),)
+        return ((self.loop, self.layers),)
 
     @property
     def value(self) -> int:
@@ -270,9 +279,36 @@ class _Mlp:
 
 
 def _mlp(shape: LayerShape, rows: Part, scheme: Scheme, mlp: "_Branch") -> _Mlp:
-    """The MLP from the input to the output of its branch: dense, or of experts."""
-    if shape.experts is not None:
+    """The MLP from the input to the output of its branch: dense, of experts, or either by the index of the layer."""
+    if shape.experts is None:
+        return _dense_mlp(shape, rows, scheme, mlp)
+    if not shape.experts.dense:
         return _expert_mlp(shape, shape.experts, rows, scheme, mlp)
+    built = _dense_mlp(_of_loop(shape, shape.experts.dense, DENSE_LAYER), rows, scheme, mlp)
+    routed = _expert_mlp(_of_loop(shape, shape.experts.dense, EXPERT_LAYER), shape.experts, rows, scheme, mlp)
+    choices = (
+        (_choice(shape.experts.dense, DENSE_LAYER, dense), _choice(shape.experts.dense, EXPERT_LAYER, of_experts))
+        for dense, of_experts in ((built.forward, routed.forward), (built.backward, routed.backward))
+    )
+    output = {tensor.name: tensor for part in (*built.parts, *routed.parts) for tensor in part.tensors}
+    parameters = tuple(parameter for part in (*built.parts, *routed.parts) for parameter in part.parameters)
+    return _Mlp((Layer(tuple(output.values()), parameters, (), ()),), *choices)
+
+
+def _of_loop(shape: LayerShape, dense: tuple[bool, ...], loop: str) -> LayerShape:
+    """The shape of the layers of one kind."""
+    return replace(shape, layers=dense.count(loop == DENSE_LAYER), loop=loop)
+
+
+def _choice(dense: tuple[bool, ...], loop: str, body: Program) -> Choice:
+    """The MLP of the layers of one kind: a layer of the kind runs it, and has the next of its copies."""
+    chosen = tuple(int(is_dense == (loop == DENSE_LAYER)) for is_dense in dense)
+    before = tuple(accumulate(chosen, initial=0))[:-1]
+    return Choice(loop, Lookup((chosen,), (0, Affine(LAYER))), body, first=Lookup((before,), (0, Affine(LAYER))))
+
+
+def _dense_mlp(shape: LayerShape, rows: Part, scheme: Scheme, mlp: "_Branch") -> _Mlp:
+    """The dense MLP."""
     hidden, inner = Part("hidden"), Part("inner")
     activation, activation_gradient = shape.mlp_functions
     of_down = ("G", "E"), ("dG", mlp.gradient)
@@ -281,7 +317,14 @@ def _mlp(shape: LayerShape, rows: Part, scheme: Scheme, mlp: "_Branch") -> _Mlp:
     activated = Kernel(name=activation, function=activation, into=("G",), sources=("U",))
     gradient = Kernel(name=f"{activation} gradient", function=activation_gradient, into=("dU",), sources=("U", "dG"))
     forward, backward = (*up.forward, activated, *down.forward), (*down.backward, gradient, *up.backward)
-    return _Mlp((up, down), forward, backward)
+    wide = (
+        scheme.inner.tensor("G", rows, inner, shape.copies),
+        scheme.inner.tensor("dU", rows, shape.up),
+        scheme.inner.tensor("dG", rows, inner),
+    )
+    stored = tuple(replace(tensor, copies=shape.copies) if tensor.name == "U" else tensor for tensor in up.tensors)
+    parts = replace(up, tensors=stored), down, Layer(wide, (), (), ())
+    return _Mlp(parts, forward, backward)
 
 
 def _expert_mlp(shape: LayerShape, routed: RoutedExperts, rows: Part, scheme: Scheme, mlp: "_Branch") -> _Mlp:
@@ -399,15 +442,14 @@ def _product(shape: LayerShape, scheme: Scheme, linear: Linear) -> Layer:
 def _with_copies(shape: LayerShape, sublayer: Layer) -> list[Tensor]:
     """Tensors of a sublayer; those that the backward pass reads have a copy for each layer."""
     exchanged = shape.context > 1 and shape.context_parallel == "ulysses" and shape.scored == "QKV"
-    stored = {"U", *(() if exchanged else ("QKV",)), *(("D", "E") if shape.norms_outputs else ())}
+    stored = {*(() if exchanged else ("QKV",)), *(("D", "E") if shape.norms_outputs else ())}
     return [replace(tensor, copies=shape.copies) if tensor.name in stored else tensor for tensor in sublayer.tensors]
 
 
 def _activations(shape: LayerShape, rows: Part, scheme: Scheme) -> list[Tensor]:
     """Activations between the sublayers, and the gradients of all activations."""
     stream, inner, copies = scheme.stream, scheme.inner, shape.copies
-    hidden, wide, heads = Part("hidden"), Part("inner"), shape.of_queries(shape.value)
-    dense = shape.experts is None
+    hidden, heads = Part("hidden"), shape.of_queries(shape.value)
     attention = _attention(shape, rows, scheme)
     of_queries = [
         replace(inner.tensor(name, rows, shape.of_queries(attention.columns), attention.copies), dtype=dtype)
@@ -421,12 +463,10 @@ def _activations(shape: LayerShape, rows: Part, scheme: Scheme) -> list[Tensor]:
         *(replace(stream.tensor(mask, rows, hidden, copies), dtype=MASK) for mask in masks),
         *([stream.tensor(DROPPED_GRADIENT, rows, hidden)] if masks else []),
         stream.tensor("X2", rows, hidden, copies if shape.architecture.branches == "serial" else ()),
-        *([inner.tensor("G", rows, wide, copies)] if dense else []),
         stream.tensor("dN1", rows, hidden),
         inner.tensor("dQKV", rows, shape.qkv),
         inner.tensor("dA", rows, heads),
         stream.tensor("dN2", rows, hidden),
-        *([inner.tensor("dU", rows, shape.up), inner.tensor("dG", rows, wide)] if dense else []),
         *([stream.tensor("dbranch", rows, hidden)] if shape.norms_inputs else []),
         *([stream.tensor(MLP_GRADIENT, rows, hidden)] if shape.architecture.branches == "parallel" else []),
         *(stream.tensor(gradient, rows, hidden) for gradient in (("dD", "dE") if shape.norms_outputs else ())),

@@ -33,8 +33,17 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.passes.rewriting import rename_tensors
 from quadrille.algorithms.schedule.grid import Axis, Grid
-from quadrille.algorithms.schedule.ops import AllGather, Kernel, Op, OverlapName, Pointwise, ReduceScatter, reads
-from quadrille.algorithms.schedule.program import Program, Repeat
+from quadrille.algorithms.schedule.ops import (
+    AllGather,
+    Kernel,
+    Op,
+    OverlapName,
+    Pointwise,
+    ReduceScatter,
+    reads,
+    writes,
+)
+from quadrille.algorithms.schedule.program import Choice, Program, Repeat
 from quadrille.algorithms.schedule.program import ops as ops_of
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.adam import for_each_parameter
@@ -258,7 +267,6 @@ def shard_layer(layer: Layer, step_plan: ParameterSharding, borrowed: Sequence[P
         return layer
     tensors: list[Tensor] = list(layer.tensors)
     forward, backward = layer.forward, layer.backward
-    accumulation: list[Op] = []
     for parameter, plan in ((parameter, step_plan.of(parameter)) for parameter in layer.parameters):
         stored = plan.parameter(parameter)
         tensors += [index_tensor(parameter)] if parameter.pruned is not None else []
@@ -275,7 +283,7 @@ def shard_layer(layer: Layer, step_plan: ParameterSharding, borrowed: Sequence[P
         left, more = _gradient_of_a_microbatch(parameter, stored, plan)
         tensors += more
         backward = rename_tensors(backward, {parameter.gradient: left})
-        accumulation += _accumulate(parameter, plan, left)
+        backward = _after_gradient(backward, left, tuple(_accumulate(parameter, plan, left)))
     for parameter, plan in ((parameter, step_plan.of(parameter)) for parameter in borrowed):
         if plan.has_used_weights:
             forward, backward = (
@@ -287,7 +295,16 @@ def shard_layer(layer: Layer, step_plan: ParameterSharding, borrowed: Sequence[P
                 _gather_before_use(backward, parameter, plan, " again"),
             )
     parameters = tuple(step_plan.parameter(parameter) for parameter in layer.parameters)
-    return Layer(tuple(tensors), parameters, forward, (*backward, *accumulation))
+    return Layer(tuple(tensors), parameters, forward, backward)
+
+
+def _after_gradient(backward: Program, gradient: str, accumulation: Program) -> Program:
+    """The backward pass with ops at its end; at the end of a choice if the choice writes their gradient."""
+    for position, entry in enumerate(backward):
+        if isinstance(entry, Choice) and any(gradient in writes(op) for op in ops_of(entry.body)):
+            whole = replace(entry, body=(*entry.body, *accumulation))
+            return (*backward[:position], whole, *backward[position + 1 :])
+    return (*backward, *accumulation)
 
 
 def used_weight(parameter: Parameter) -> str:
@@ -365,6 +382,9 @@ def _gather_before_use(program: Program, parameter: Parameter, plan: ParameterSh
     for position, entry in enumerate(program):
         inner = ops_of(entry.body) if isinstance(entry, Repeat) else iter((entry,))
         if any(name in reads(op) for op in inner):
+            if isinstance(entry, Choice):
+                whole = replace(entry, body=_gather_before_use(entry.body, parameter, plan, suffix))
+                return (*program[:position], whole, *program[position + 1 :])
             source = _cast_weight(parameter) if plan.separates else parameter.name
             small = _small_weight(parameter, plan)
             into = _gathered_weight(parameter, plan) if small is None else small.gathered

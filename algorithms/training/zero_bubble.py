@@ -10,20 +10,23 @@ then, unless there are copies:
     written by B, once for a layer          a copy for each layer and each microbatch whose W pass has not run
     written by B, and by B or F after that  as before, and an op of B that copies the tensor before it changes
 
+Layers of two kinds have a choice between two bodies.  Each body is split, and copies are for the layers of its kind.
+
 Source: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, section 2.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.passes.rewriting import filter_ops, rename_tensors
 from quadrille.algorithms.schedule.ops import Op, Pointwise, Send, reads, writes
-from quadrille.algorithms.schedule.program import Program, Repeat
+from quadrille.algorithms.schedule.program import Choice, Program, Repeat
 from quadrille.algorithms.schedule.program import ops as ops_of
-from quadrille.algorithms.schedule.tensors import Tensor
-from quadrille.algorithms.training.pipeline import Stages
+from quadrille.algorithms.schedule.tensors import Copies, Tensor
+from quadrille.algorithms.training.pipeline import LAYER_LOOPS, Stages
 from quadrille.algorithms.training.recompute import Fetch
 from quadrille.algorithms.training.transformer import LAYER
 
@@ -60,10 +63,37 @@ def split_backward(body: Program, gradients: Collection[str], forward: Program) 
     ------
     InputError : ops of B and W alternate in a loop over panels
     """
-    splitter = _Splitter(body, gradients, forward)
-    for entry in body:
+    singly = _singly(body)
+    splitter = _Splitter(singly, gradients, forward)
+    for entry in singly:
         splitter.add(entry)
     return splitter.parts()
+
+
+def _singly(body: Program) -> Program:
+    """The body with a choice for each op of the choices between kinds of layers."""
+    return tuple(
+        replace(entry, body=(inner,)) if _is_of_kind(entry) else inner
+        for entry in body
+        for inner in (entry.body if isinstance(entry, Repeat) and _is_of_kind(entry) else (entry,))
+    )
+
+
+def _is_of_kind(entry: Op | Repeat) -> TypeGuard[Choice]:
+    """Whether only layers of one kind run an entry of the body of all layers."""
+    return isinstance(entry, Choice) and entry.loop in LAYER_LOOPS
+
+
+def _joined(program: Sequence[Op | Repeat]) -> Program:
+    """The program with choices that follow each other and are alike as one."""
+    joined = list[Op | Repeat]()
+    for entry in program:
+        before = joined[-1] if joined else None
+        if _is_of_kind(entry) and before is not None and _is_of_kind(before) and before.loop == entry.loop:
+            joined[-1] = replace(before, body=(*before.body, *entry.body))
+        else:
+            joined.append(entry)
+    return tuple(joined)
 
 
 @dataclass(slots=True)
@@ -84,6 +114,7 @@ class _Splitter:
     stored: set[str] = field(default_factory=set)
     kept: set[str] = field(default_factory=set)
     saved: dict[str, str] = field(default_factory=dict)
+    within: Choice | None = None
 
     def __post_init__(self) -> None:
         self.from_gradients = _closure(
@@ -111,6 +142,7 @@ class _Splitter:
 
     def add(self, entry: Op | Repeat) -> None:
         """Adds an entry of the body to B, to W, or its ops to both."""
+        self.within = entry if _is_of_kind(entry) else None
         of_b, of_w = self._of_b(entry), filter_ops((entry,), lambda op: not self._stays(op, self.needed))
         names = {name: self._name_for_w(name, _written(of_b)) for name in sorted(self._read_by_w(of_w))}
         self.inputs += of_b
@@ -135,16 +167,18 @@ class _Splitter:
         if self.version[name] == self.last_version[name] and name not in self.carried:
             self.kept.add(name)
             return name
-        saved = f"{name} saved {self.version[name]}"
+        saved = f"{name} saved {self.version[name]}" + (f" in {self.within.loop}" if self.within else "")
         if saved not in self.saved:
             self.saved[saved] = name
-            self.inputs.append(Pointwise(name=f"save {saved}", function="copy", into=saved, sources=(name,)))
+            save = Pointwise(name=f"save {saved}", function="copy", into=saved, sources=(name,))
+            self.inputs.append(replace(self.within, body=(save,)) if self.within else save)
         return saved
 
     def parts(self) -> SplitBackward:
         """Both parts, after all entries."""
         stored, kept = frozenset(self.stored), frozenset(self.kept)
-        return SplitBackward(tuple(self.inputs), tuple(self.weights), stored, kept, tuple(self.saved.items()))
+        inputs, weights = _joined(self.inputs), _joined(self.weights)
+        return SplitBackward(inputs, weights, stored, kept, tuple(self.saved.items()))
 
 
 def _closure(names: Collection[str], step: Callable[[set[str]], Iterable[tuple[str, ...]]]) -> set[str]:
@@ -183,12 +217,18 @@ def with_split_copies(
     """
     stored = frozenset[str]().union(*(split.stored for split in splits))
     kept = frozenset[str]().union(*(split.kept for split in splits))
-    pending = (stages.pending_copies, *(((LAYER, stages.most_length()),) if layered else ()))
+    loops = {name: loop for split in splits for name, loop in _loops_of(split).items()}
+
+    def pending(name: str) -> Copies:
+        loop = loops.get(name, LAYER)
+        length = stages.most_length() if loop == LAYER else stages.of_kind(loop, longest=True)[0]
+        return (stages.pending_copies, *(((loop, length),) if layered else ()))
+
     (until_backward,) = stages.in_flight_copies
 
     def copied(tensor: Tensor) -> Tensor:
         if tensor.name in kept:
-            return replace(tensor, copies=pending)
+            return replace(tensor, copies=pending(tensor.name))
         if tensor.name not in stored:
             return tensor
         return replace(
@@ -199,5 +239,18 @@ def with_split_copies(
     saved = dict(pair for split in splits for pair in split.saved)
     return [
         *(copied(tensor) for tensor in tensors),
-        *(replace(by_name[source], name=name, copies=pending, first_indices=()) for name, source in saved.items()),
+        *(
+            replace(by_name[source], name=name, copies=pending(name), first_indices=())
+            for name, source in saved.items()
+        ),
     ]
+
+
+def _loops_of(split: SplitBackward) -> dict[str, str]:
+    """Loops over the layers of one kind whose layers alone use a tensor, by the tensor's name."""
+    loops = dict[str, set[str]]()
+    for entry in (*split.inputs, *split.weights):
+        for op in ops_of((entry,)):
+            for name in (*reads(op), *writes(op)):
+                loops.setdefault(name, set()).add(entry.loop if _is_of_kind(entry) else LAYER)
+    return {name: loop for name, (loop, *others) in loops.items() if not others}

@@ -32,17 +32,30 @@ class SerialExperts:
     ----------
     experts : description of the experts
     sequences : sequences of the batch, over which the auxiliary loss is a mean
+    layers : number of layers of the model
     choices : experts of every token, by layer; a layer that has none chooses, and its choice is added
     """
 
-    def __init__(self, experts: Experts, sequences: int, choices: dict[int, NDArray[np.int64]] | None = None) -> None:
-        self._experts, self._sequences = experts, sequences
+    def __init__(
+        self, experts: Experts, sequences: int, layers: int, choices: dict[int, NDArray[np.int64]] | None = None
+    ) -> None:
+        self._experts, self._sequences, self._layers = experts, sequences, layers
         self._choices = {} if choices is None else choices
         self.auxiliary_loss = 0.0
 
+    def is_dense(self, layer: int) -> bool:
+        """Whether a layer has a dense MLP."""
+        dense = self._experts.dense(self._layers)
+        return bool(dense) and dense[layer]
+
+    def suffix(self, layer: int) -> str:
+        """What the names of the parameters of a layer's MLP end with."""
+        loop, number = self._experts.place(layer, self._layers)
+        return f" {loop} {number}"
+
     def _weights(self, model: SerialModel, name: str, layer: int) -> Array:
         """The matrices of all experts, expert by expert."""
-        stacked = model.p[f"experts {name} W layer {layer}"]
+        stacked = model.p[f"experts {name} W{self.suffix(layer)}"]
         matrices: Array = stacked.reshape(self._experts.count, -1, stacked.shape[1])
         return matrices
 
@@ -56,7 +69,7 @@ class SerialExperts:
 
     def forward(self, model: SerialModel, n: Array, layer: int) -> tuple[Array, Any]:
         """The output of the experts and of the shared MLP, and the values that their gradient needs."""
-        experts, suffix = self._experts, f" layer {layer}"
+        experts, suffix = self._experts, self.suffix(layer)
         scores = n @ model.p[f"router W{suffix}"]
         p = self._probabilities(scores)
         if layer not in self._choices:
@@ -83,7 +96,7 @@ class SerialExperts:
 
     def backward(self, model: SerialModel, n: Array, saved: Any, g: Array, layer: int) -> Array:
         """The gradient of the input; adds to the gradients of the parameters."""
-        suffix = f" layer {layer}"
+        suffix = self.suffix(layer)
         p, is_chosen, total, shares, of_experts, shared = saved
         towards_n, towards_shares = np.zeros_like(n), np.zeros_like(p)
         ups, downs = (self._weights(model, name, layer) for name in ("up", "down"))

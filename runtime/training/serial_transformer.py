@@ -370,9 +370,25 @@ class Transformer:
             if self.branches == "shared"
             else self.input_norm(x2 if self.branches == "serial" else x, "norm2", suffix)
         )
-        e, of_mlp = self.experts.forward(self, n2, number) if self.experts else self.mlp(n2, suffix)
+        e, of_mlp = self.branch_mlp(n2, number)
         output = x2 + self.masks.hidden("mlp", number, self.output_norm(e, "mlp norm", suffix))
         return output, (x, n1, qkv, normalised, a, d, x2, n2, of_mlp, e)
+
+    def branch_mlp(self, n2: Array, number: int) -> tuple[Array, Any]:
+        """The output of the MLP of a layer, dense or of experts, and the values that its gradient needs."""
+        if self.experts is None:
+            return self.mlp(n2, f" layer {number}")
+        if self.experts.is_dense(number):
+            return self.mlp(n2, self.experts.suffix(number))
+        return self.experts.forward(self, n2, number)
+
+    def backward_branch_mlp(self, n2: Array, saved: Any, g: Array, number: int) -> Array:
+        """The gradient of the input of the MLP of a layer."""
+        if self.experts is None:
+            return self.backward_mlp(n2, saved, g, f" layer {number}")
+        if self.experts.is_dense(number):
+            return self.backward_mlp(n2, saved, g, self.experts.suffix(number))
+        return self.experts.backward(self, n2, saved, g, number)
 
     def mlp(self, n2: Array, suffix: str) -> tuple[Array, Any]:
         """The output of the dense MLP, and the values that its gradient needs."""
@@ -391,10 +407,7 @@ class Transformer:
         suffix = f" layer {number}"
         x, n1, qkv, normalised, a, d, x2, n2, of_mlp, e = saved
         towards_e = self.backward_output_norm(e, "mlp norm", self.masks.hidden("mlp", number, g), suffix)
-        if self.experts:
-            towards_n2 = self.experts.backward(self, n2, of_mlp, towards_e, number)
-        else:
-            towards_n2 = self.backward_mlp(n2, of_mlp, towards_e, suffix)
+        towards_n2 = self.backward_branch_mlp(n2, of_mlp, towards_e, number)
         beside = self.branches != "serial"
         after = g
         if self.branches != "shared":

@@ -170,7 +170,7 @@ def _loss_of(problem: Gpt | Mlp, data: TrainingSource) -> tuple[LossOf, int]:
             def loss(parameters: Mapping[str, Array], step: int) -> tuple[float, Matrices]:
                 tokens, targets = data.tokens(step, gpt.batch)
                 dropout = gpt.dropout_of(gpt.batch)
-                experts = None if gpt.experts is None else SerialExperts(gpt.experts, gpt.batch)
+                experts = None if gpt.experts is None else SerialExperts(gpt.experts, gpt.batch, gpt.layers)
                 model = gpt.layers, gpt.heads, gpt.architecture, dropout, step, experts
                 return gpt_loss(parameters, tokens, targets, *model)
 

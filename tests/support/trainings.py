@@ -123,7 +123,7 @@ def _gpt_loss_of(problem, matrices, held, step):
         for kind in ("tokens", "targets")
     )
     dropout = problem.dropout_of(problem.batch)
-    experts = SerialExperts(problem.experts, problem.batch) if problem.experts else None
+    experts = SerialExperts(problem.experts, problem.batch, problem.layers) if problem.experts else None
     model = (problem.layers, problem.heads, problem.architecture, dropout, step, experts)
     return gpt_loss(held, tokens, targets, *model)
 

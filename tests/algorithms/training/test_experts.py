@@ -69,6 +69,52 @@ def test_every_option_trains_experts_as_the_serial_run_does(grid, options):
     check_training(gpt(**options), parse_grid(grid))
 
 
+@pytest.mark.parametrize(
+    ("kinds", "grid", "options"),
+    [
+        ({"dense_layers": frozenset({1})}, "data=4,expert=2", {"layers": 3, "steps": 2, "zero": 1}),
+        (
+            {"every": 2, "shared": 12},
+            "data=4,expert=2",
+            {"layers": 3, "zero": 3, "micro_batch": 1, "recompute": "full"},
+        ),
+        ({"dense_layers": frozenset({0})}, "data=2,expert=2,pipeline=2", {"layers": 4, "interleave": 2}),
+        ({"every": 2}, "data=2,expert=2,pipeline=2", {"layers": 4, "pipeline_schedule": "zb-v", "zero": 2}),
+        ({"dense_layers": frozenset({0, 2})}, "data=2,pipeline=2", {"layers": 5, "pipeline_schedule": "zb-h1"}),
+        (
+            {"dense_layers": frozenset({0})},
+            "data=2,pipeline=2",
+            {"layers": 3, "architecture": replace(LLAMA, key_heads=3)},
+        ),
+    ],
+    ids=str,
+)
+def test_dense_layers_beside_experts_equal_serial(kinds, grid, options):
+    """With one rank along expert, the memory of every rank is the predicted one, too."""
+    pipelined = {"micro_batch": 1} if "pipeline" in grid else {}
+    check_training(gpt(replace(EXPERTS, **kinds), **pipelined, **options), parse_grid(grid))
+
+
+def test_weights_are_gathered_ahead_beside_dense_layers():
+    """A gather stays within the choice of a layer's kind."""
+    problem = gpt(replace(EXPERTS, every=2), layers=3, zero=3, micro_batch=1)
+    check_training(problem, Grid(data=4, expert=2), overlaps=("oag", "ors", "oar"))
+
+
+def test_dense_layers_are_counted_and_named():
+    text = "layers=5,hidden=8,heads=2,sequence=4,vocabulary=16,experts=4,top_k=2,expert_ffn=6,gated=yes"
+    mixed, whole = find_shape(f"{text},dense_layers=1,experts_every=2"), find_shape(text)
+    of_experts, of_dense = 8 * 4 + 4 * 3 * 8 * 6, 3 * 8 * 32 + 2 * 32 + 8  # the dense MLP has biases
+    assert whole.parameters - mixed.parameters == 3 * (of_experts - of_dense)
+    assert mixed.experts.dense(5) == (True, False, True, False, True)
+    schedule = schedule_of(gpt(mixed.experts, layers=5), Grid(data=2, pipeline=2))
+    names = {
+        schedule.tensors["up W"].copy_name(at)
+        for at in schedule.tensors["up W"].copy_coordinates(schedule.coordinates(3))
+    }
+    assert names == {"up W dense layer 2"}  # the last stage has the last two layers
+
+
 @pytest.mark.parametrize("collectives", ["own", "library", "own:pairwise"])
 def test_rows_travel_by_every_implementation(collectives):
     check_training(gpt(Experts(6, 2, 10)), Grid(data=3, expert=3), find_scheme("megatron"), collectives)
@@ -88,7 +134,7 @@ def test_serial_gradients_are_slopes(kind):
     choices = {}
 
     def loss_of(held):
-        experts = SerialExperts(problem.experts, 2, choices)
+        experts = SerialExperts(problem.experts, 2, problem.layers, choices)
         model = problem.layers, problem.heads, problem.architecture
         loss, gradients = gpt_loss(held, tokens, targets, *model, experts=experts)
         return loss + experts.auxiliary_loss, gradients

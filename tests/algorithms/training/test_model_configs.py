@@ -327,7 +327,6 @@ def test_experts_are_counted_as_published(tmp_path, keys, parameters, active):
     refused = {
         "a gate of the shared experts": shape.experts.shared_gate,
         "biases of experts": shape.experts.biases,
-        "dense layers beside layers of experts": shape.experts.dense_layers,
     }
     if words := next((words for words, is_so in refused.items() if is_so), ""):
         with pytest.raises(InputError, match=f"{words}: no schedule has it"):
