@@ -34,6 +34,8 @@ from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 
 Result = TypeVar("Result")
+INNER = "expert inner"
+"""Dimension of the hidden layer of an expert."""
 MOST_KINDS = 1 << 12
 MOST_STEPS = 1 << 18  # about 30 MB
 
@@ -111,6 +113,7 @@ class LocalSizes:
     touched : bytes of all operands, each counted once [B]
     work : flop and bytes of a layer function; None for other ops
     expert_rows : rows of each of the rank's experts, if the product is one for each expert
+    expert : columns of a row and of the hidden layer of an expert, on the rank
     """
 
     product: tuple[int, int, int] | None
@@ -118,6 +121,7 @@ class LocalSizes:
     touched: int
     work: Work | None = None
     expert_rows: tuple[int, ...] = ()
+    expert: tuple[int, int] = (0, 0)
 
 
 class OpPlans:
@@ -180,12 +184,21 @@ class OpPlans:
             case Gemm():
                 rows = expert_rows(op, self._schedule, coordinates)
                 sizes = gemm_sizes(op, self._schedule, coordinates)
-                return LocalSizes(sizes, blocks[op.c], total, expert_rows=rows)
+                return LocalSizes(sizes, blocks[op.c], total, expert_rows=rows, expert=self._expert(op, sizes))
             case Kernel():
                 work = kernel_work(op, self._schedule, coordinates)
                 return LocalSizes(None, sum(blocks[name] for name in writes(op)), total, work)
             case _:
                 return LocalSizes(None, blocks[op.into], total)
+
+    def _expert(self, op: Gemm, product: tuple[int, int, int]) -> tuple[int, int]:
+        """Columns of a row and of the hidden layer of an expert on a rank; zeros for another product."""
+        if not op.counts:
+            return (0, 0)
+        m, k, n = product
+        rows, columns = {"NN": (k, n), "NT": (n, k), "TN": (m, n)}[op.layout]
+        part = self._schedule.tensors[op.weights].columns
+        return (rows, columns // part.unit) if part.dimension == INNER else (columns, rows)
 
 
 def channel_name(op: CommunicationOp, op_traffic: Traffic | None) -> str:

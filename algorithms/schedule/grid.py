@@ -41,6 +41,7 @@ EXPERT_AXES: tuple[Axis, ...] = ("expert", "replica")
 """The two factors of the data axis in layers of experts."""
 ALL_AXES: tuple[Axis, ...] = get_args(Axis)
 EXPERT: Axis = "expert"
+REPLICA: Axis = "replica"
 DEFAULT_ORDER: tuple[Axis, ...] = ("x", "y", "z", "context", "data", "pipeline")
 NEWER_AXES: tuple[Axis, ...] = ("pipeline", "context", EXPERT)
 """Axes that records hold only where they are longer than 1."""

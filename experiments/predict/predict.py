@@ -347,7 +347,21 @@ def _remarks(prepared: PreparedExperiment, peak_bytes: int) -> list[str]:
     if dtype not in machine.device.peak_flops_per_second:
         accepted = ", ".join(machine.device.peak_flops_per_second)
         lines.append(f"{machine.name} gives no speed for {dtype}, only for {accepted}")
-    return lines
+    return [*lines, *_experts_remark(prepared)]
+
+
+def _experts_remark(prepared: PreparedExperiment) -> list[str]:
+    """A remark that the GPU has measured kernels, but none of experts; empty for other GPUs and models."""
+    device, experts = prepared.machine.device, getattr(prepared.experiment.problem, "experts", None)
+    if experts is None or not device.measured_kernels:
+        return []
+    from quadrille.simulator.machine.compute_model import TABLE_DTYPES
+    from quadrille.topologies.nodes.kernel_tables import kernel_table
+
+    kernels = kernel_table(device.measured_kernels)
+    if kernels.experts is not None or prepared.experiment.dtype not in TABLE_DTYPES:
+        return []
+    return [f"no experts were measured on {kernels.gpu}: their products are predicted one after the other"]
 
 
 def _nearly_full(prepared: PreparedExperiment, peak_bytes: int) -> str:

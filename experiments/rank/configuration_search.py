@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from quadrille.algorithms.analysis.axonn import MODELLED
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.grid import EXPERT_AXES, REPLICA, Grid
 from quadrille.algorithms.training.context import CONTEXT
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.output.progress import StepCount
@@ -178,6 +178,7 @@ def _ring_bandwidths(
         return {}, {}
     rings = {(grid.stride(axis), grid.length(axis)) for grid in grids for axis in MODELLED}
     rings |= {(grid.stride(CONTEXT), grid.context) for grid in grids if grid.context > 1}
+    rings |= {(grid.stride(REPLICA), grid.length(REPLICA)) for grid in grids if grid.expert > 1}
     bandwidths, lacking = split_known_bandwidths(rings, bandwidth_table(question.machine, question.gpus))
     rate = simulated_bandwidth(question.machine, question.gpus)
     simulated = dict(
@@ -202,7 +203,8 @@ def _sorted_by_estimate(
 
     def seconds(alternatives: Alternatives) -> float:
         experiment = alternatives[0]
-        bandwidths = {axis: evaluator.bandwidth(experiment, axis) for axis in MODELLED}
+        axes = (*MODELLED, *EXPERT_AXES) if experiment.grid.expert > 1 else MODELLED
+        bandwidths = {axis: evaluator.bandwidth(experiment, axis) for axis in axes}
         copies = offload_seconds(experiment, question.shape, question.machine.host_link)
         estimate = copies + estimated_seconds(experiment, question.shape, products, bandwidths, rate)
         return float(f"{estimate:.9e}")

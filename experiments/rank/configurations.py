@@ -1,9 +1,10 @@
 """Configurations that train a model on a number of GPUs: scheme, grid, microbatch, and the options of `SEARCH_OPTIONS`.
 
 A scheme is tried on grids of the form that its authors give it (`GRID_FORMS` of
-`quadrille.experiments.sweep.best_grid`), whose groups of x and y span no more than `MOST_NODES_OF_X_AND_Y`
-nodes.  The pipeline's axis is the slowest.  Microbatches are powers of two, at
-most `LARGEST_MICROBATCH` sequences in a pipeline, or all of a replica's share.
+`quadrille.experiments.sweep.best_grid`), whose groups of x and y span no more than `MOST_NODES_OF_X_AND_Y` nodes.  A
+model with experts is tried with every length of the expert axis that divides its data ranks and experts.  The
+pipeline's axis is the slowest.  Microbatches are powers of two, at most `LARGEST_MICROBATCH` sequences in a pipeline,
+or all of a replica's share.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from quadrille.experiments.rank.candidate_grids import GridLimits, check_limits
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.search_options import SEARCH_OPTIONS, Value
 from quadrille.experiments.sweep.best_grid import GRID_FORMS, MOST_NODES_OF_X_AND_Y
-from quadrille.experiments.workloads.grids import divisors, factorisations
+from quadrille.experiments.workloads.grids import divisors, expert_grids, factorisations
 from quadrille.experiments.workloads.no_grid import DIVISION, ExcludedGrids
 from quadrille.experiments.workloads.rank_orders import FASTEST_FIRST
 from quadrille.experiments.workloads.training import TrainingExperiment
@@ -62,7 +63,7 @@ def configurations(question: RankQuestion, space: SearchSpace) -> tuple[list[Tra
     check_limits(question.gpus, question.limits)
     training, per_node = question.training, network_of(question.machine).per_node
     excluded, experiments = ExcludedGrids(), []
-    for scheme, grid in product(space.schemes, _grids(question.gpus, space, question.limits)):
+    for scheme, grid in product(space.schemes, _grids(question, space)):
         if reason := _exclusion_reason(scheme, grid, per_node) or _duplicate_reason(scheme, grid, space):
             excluded.add(reason, f"{scheme.name} on {grid}")
             continue
@@ -90,7 +91,14 @@ def _with_options(experiment: TrainingExperiment, space: SearchSpace, machine: M
     yield from with_values
 
 
-def _grids(gpus: int, space: SearchSpace, limits: GridLimits) -> Iterator[Grid]:
+def _grids(question: RankQuestion, space: SearchSpace) -> Iterator[Grid]:
+    """The grids within the limits, for a model of experts with every length of the expert axis."""
+    experts = question.problem.experts.count if question.problem.experts else 1
+    for grid in _boxes(question.gpus, space, question.limits):
+        yield from expert_grids(grid, experts, powers_of_two=question.limits.powers_of_two)
+
+
+def _boxes(gpus: int, space: SearchSpace, limits: GridLimits) -> Iterator[Grid]:
     for count, context in product(space.stages or divisors(gpus), space.contexts):
         if gpus % count:
             raise ParameterError("pipeline", f"{count}: a number of stages that divides {gpus} GPUs is accepted")

@@ -13,7 +13,7 @@ evaluation; schemes are never compared by it.
 from collections.abc import Mapping, Sequence
 
 from quadrille.algorithms.analysis.axonn import MODELLED, ProductSizes, block_seconds
-from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.schedule.grid import EXPERT, REPLICA, Axis
 from quadrille.algorithms.schedule.ops import Products
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
 from quadrille.algorithms.training.flops import least_layer_flops
@@ -24,6 +24,8 @@ from quadrille.simulator.machine.compute_model import TABLE_DTYPES
 from quadrille.topologies.machines.machine import HostLink, Machine
 
 MASTER_AND_MOMENTS = 12
+ATTENTION_PRODUCTS = 2
+"""The products of a layer before those of its MLP."""
 GATHERED_ONCE = 2 / 3
 """The traffic of weights that are gathered once, as a share of that of weights that are gathered twice; gradients are
 scattered once."""
@@ -44,10 +46,28 @@ def least_bytes(experiment: TrainingExperiment, shape: ModelShape) -> float:
     state_bytes: tuple[float, float, float] = (item, gradients, states)
     if problem.pruning.compressed:
         state_bytes = _compressed_bytes(problem, item, gradients, states)
-    bytes_of_weight = sum(
-        size / (data_ranks if problem.zero >= begin else 1) for size, begin in zip(state_bytes, (3, 2, 1), strict=True)
-    )
-    return bytes_of_weight * shape.layers * shape.products / (grid.size // data_ranks)
+
+    def bytes_of_weight(copies: int) -> float:
+        """Bytes for each weight of a rank, where a number of ranks hold the same weights."""
+        return sum(
+            size / (copies if problem.zero >= begin else 1) for size, begin in zip(state_bytes, (3, 2, 1), strict=True)
+        )
+
+    dense, of_experts = _dense_and_expert_weights(shape)
+    needed = bytes_of_weight(data_ranks) * dense + bytes_of_weight(data_ranks // grid.expert) * of_experts / grid.expert
+    return needed / (grid.size // data_ranks)
+
+
+def _dense_and_expert_weights(shape: ModelShape) -> tuple[int, int]:
+    """Weights of the products that every rank holds a part of, and of the experts, which ranks share out."""
+    experts = shape.experts
+    if experts is None:
+        return shape.layers * shape.products, 0
+    with_experts, up_columns = shape.layers - len(experts.dense_layers), shape.architecture.up_columns
+    beside = experts.parameters(shape.hidden, 0, up_columns)
+    of_experts = experts.parameters(shape.hidden, experts.count, up_columns) - beside
+    dense = shape.layers * shape.products + with_experts * (beside - shape.hidden * (shape.up + shape.mlp))
+    return dense, with_experts * of_experts
 
 
 def _compressed_bytes(problem: Gpt, item: int, gradients: int, states: int) -> tuple[float, float, float]:
@@ -121,7 +141,7 @@ def estimated_seconds(
     assert isinstance(problem, Gpt)
     block = block_seconds(
         problem.batch * shape.sequence / (grid.data * grid.context),
-        products,
+        products if shape.experts is None else products[:ATTENTION_PRODUCTS],
         {axis: grid.length(axis) for axis in MODELLED} | {"data": grid.data * grid.context},
         bandwidths,
         recomputed=problem.recompute == "full",
@@ -132,10 +152,30 @@ def estimated_seconds(
     by_axis = {axis: shape.layers / stages.count * traffic_factors.get(axis, 1) * block[axis] for axis in MODELLED}
     compute = experiment.step_flops.hardware / (grid.size * flops_per_second) if flops_per_second else 0.0
     sums, others = by_axis["x"] + by_axis["y"], by_axis["z"] + by_axis["data"]
+    if shape.experts is not None:
+        others += _expert_seconds(experiment, shape, bandwidths)
     is_beside = bool(experiment.execution.overlaps)  # the sums of the forward pass lie open
     seconds = max(compute, others + sums / 2) + sums / 2 if is_beside else compute + others + sums
     bubble = (stages.count - 1) / (stages.chunks * stages.microbatches) * (BUBBLE_OF_SPLIT if stages.splits else 1)
     return seconds * (1 + bubble)
+
+
+def _expert_seconds(experiment: TrainingExperiment, shape: ModelShape, bandwidths: Mapping[Axis, float]) -> float:
+    """The estimated time of the communication of experts on a stage [s]: rows sent, and gradients summed over replicas.
+
+    Rows are sent twice forward and twice backward, and twice more if layers are recomputed.
+    """
+    problem, grid, experts = experiment.problem, experiment.grid, shape.experts
+    assert isinstance(problem, Gpt) and experts is not None
+    _, weights = _dense_and_expert_weights(shape)
+    tokens, replicas = problem.batch * shape.sequence / (grid.data * grid.context), grid.data // grid.expert
+    layers = shape.layers - len(experts.dense_layers)
+    rows_bytes = tokens * experts.chosen * shape.hidden * ITEM_BYTES[problem.dtype] * (1 - 1 / grid.expert)
+    sent = (6 if problem.recompute == "full" else 4) * layers * rows_bytes
+    summed = 2 * (1 - 1 / replicas) * problem.gradient_bytes * weights / (grid.expert * grid.x * grid.y * grid.z)
+    summed *= _passes_over_data(problem.zero, experiment.stages.microbatches)
+    over: tuple[Axis, Axis] = (EXPERT, REPLICA) if grid.expert > 1 else ("data", "data")
+    return (sent / bandwidths[over[0]] + summed / bandwidths[over[1]]) / grid.pipeline
 
 
 def offload_seconds(experiment: TrainingExperiment, shape: ModelShape, link: HostLink | None) -> float:

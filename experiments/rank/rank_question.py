@@ -45,11 +45,6 @@ class RankQuestion:
         self.training.execution.choices.check_schedulable()
         check_gpus(self.machine, self.gpus)
         check_offload(self.machine, self.problem)
-        if self.problem.experts is not None:
-            raise InputError(
-                f"--gpt {self.shape.name}: rank has no grids with the axis expert; simulate predicts one, as "
-                "--grid data=8,expert=4"
-            )
         check_products(self.training, self.machine)
 
     @property

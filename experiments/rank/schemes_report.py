@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from quadrille.algorithms.matmuls.matmul import Gathered
-from quadrille.algorithms.schedule.grid import AXES
+from quadrille.algorithms.schedule.grid import AXES, EXPERT
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.recompute import Recompute
@@ -168,12 +168,13 @@ def _common_fields(configuration: Configuration, step: TrainingStep) -> dict[str
     """The fields that a modelled and a simulated configuration share."""
     experiment, problem = configuration.experiment, configuration.experiment.problem
     assert isinstance(problem, Gpt)
-    shown = [axis for axis in AXES if axis != "context" or experiment.grid.context > 1]
+    grid = experiment.grid
+    shown = [axis for axis in AXES if axis != "context" or grid.context > 1]
     return {
         "scheme": experiment.scheme.name,
         "sequence_parallel": experiment.sequence_parallel,
-        "grid": {axis: experiment.grid.length(axis) for axis in shown},
-        "order": [axis for axis in experiment.grid.order if axis in shown],
+        "grid": {axis: grid.length(axis) for axis in (*shown, *([EXPERT] if grid.expert > 1 else []))},
+        "order": [axis for axis in grid.order if axis in shown],
         "micro_batch": problem.micro_batch,
         "zero": problem.zero,
         "interleave": problem.interleave,

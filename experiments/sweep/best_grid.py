@@ -8,7 +8,8 @@ A scheme is tried on grids of the form that its authors give it:
     bian       cubes
     4d         any z, y, x with y no longer than x: sums over y move three times as many bytes as sums over x
 
-Each form is repeated over data.  Without `--micro-batch`, a grid has the largest microbatch
+Each form is repeated over data.  A model with experts is tried with every length of the expert axis
+that divides its data ranks and its experts.  Without `--micro-batch`, a grid has the largest microbatch
 that fits in memory, because weights are then gathered least often.  Grids whose groups of x
 and y together span more than `MOST_NODES_OF_X_AND_Y` nodes are tried only if there are no
 other grids, because sums of activations over more nodes are slow.
@@ -37,7 +38,7 @@ from quadrille.experiments.sweep.sweep_result import SweepAnswer
 from quadrille.experiments.sweep.time_limit import TimeLimitExceeded, processor_time_limit
 from quadrille.experiments.sweep.training_point import sweep_answer
 from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_device
-from quadrille.experiments.workloads.grids import factorisations
+from quadrille.experiments.workloads.grids import expert_grids, factorisations
 from quadrille.experiments.workloads.no_grid import DIVISION, ExcludedGrids, TooLarge
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
@@ -152,7 +153,8 @@ def step_grids(experiment: TrainingExperiment, gpus: int) -> Iterator[Grid]:
     >>> [str(grid) for grid in step_grids(tiny, 16)]
     ['z=4,x=4', 'data=4,z=2,x=2']
     """
-    form = GRID_FORMS[experiment.scheme.name]
+    form, problem = GRID_FORMS[experiment.scheme.name], experiment.problem
+    experts = problem.experts.count if isinstance(problem, Gpt) and problem.experts else 1
     for lengths in factorisations(gpus, len(SEARCHED_AXES)):
         grid = Grid(**dict(zip(SEARCHED_AXES, lengths, strict=True)), order=experiment.grid.order)
         try:
@@ -160,7 +162,7 @@ def step_grids(experiment: TrainingExperiment, gpus: int) -> Iterator[Grid]:
         except InputError:
             continue
         if form(grid):
-            yield grid
+            yield from expert_grids(grid, experts)
 
 
 def _grids_by_width(grids: Iterable[Grid], machine: Machine) -> tuple[list[Grid], list[Grid]]:

@@ -1,6 +1,8 @@
 """All process grids of a number of ranks on which an algorithm runs."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from math import gcd
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.catalogue import Algorithm
@@ -54,6 +56,22 @@ def grids(ranks: int, algorithm: Algorithm, order: tuple[Axis, ...] = DEFAULT_OR
     axes = [axis for axis in AXES if axis in algorithm.axes]
     grids = (Grid(**dict(zip(axes, lengths, strict=True)), order=order) for lengths in factorisations(ranks, len(axes)))
     return [grid for grid in grids if _runs(algorithm, grid)]
+
+
+def expert_grids(grid: Grid, experts: int, *, powers_of_two: bool = False) -> Iterator[Grid]:
+    """The grid with every length of the expert axis that divides its data ranks and a number of experts.
+
+    >>> [str(each) for each in expert_grids(Grid(data=12), 8)]
+    ['data=12', 'data=12,expert=2', 'data=12,expert=4']
+
+    Parameters
+    ----------
+    experts : experts of a layer; 1 for a dense model
+    powers_of_two : whether only powers of two are tried
+    """
+    for length in divisors(gcd(grid.data, experts)):
+        if not (powers_of_two and length & (length - 1)):
+            yield replace(grid, expert=length)
 
 
 def _runs(algorithm: Algorithm, grid: Grid) -> bool:

@@ -17,6 +17,7 @@ from quadrille.cli.shared_flags import (
     ContextParallel,
     DropoutShare,
     Dtype,
+    ExpertLoads,
     Fp8ParamGather,
     GradientBytes,
     Json,
@@ -96,6 +97,7 @@ RANKED = flags_from(
     products=SmallProducts,
     fp8_param_gather=Fp8ParamGather,
     offload=OptimizerOffload,
+    expert_load=ExpertLoads,
     dtype=Dtype,
     collectives=Annotated[
         str, flag("--collectives", "WHO", "own, own:NAME, nccl, …; by default what the machine runs: nccl on GPUs.")
@@ -154,9 +156,10 @@ def rank(invocation: click.Context, **values: Any) -> None:
 
     detail: Detail = "verdict" if values["quiet"] else "table"
     words, on = RankFlags(**group_values(values, RANKED), **group_values(values, GRANULARITY)), machine_flags(values)
+    question = parse_question(words, on)
     rank_grids(
-        parse_question(words, on),
-        parse_space(words) if words.ranks_schemes else None,
+        question,
+        parse_space(words, has_experts=question.problem.experts is not None) if words.ranks_schemes else None,
         destinations=Destinations(json=values["json"], read=on.files | files_read(words), detail=detail),
         command=invocation.obj,
         again=lambda best: command_of_fastest(words, on, best),

@@ -14,7 +14,7 @@ peak and bytes / memory bandwidth, or the time of `rooflines.py`, and is marked 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -185,19 +185,28 @@ class ComputeModel:
             return self._at_speed(self._small_gemm(m, k, n, precision))
         return self._at_speed(self._gemm(m, k, n, layout))
 
-    def expert_products(self, rows: tuple[int, ...], product: tuple[int, int, int], layout: GemmLayout) -> Estimate:
+    def expert_products(
+        self, rows: tuple[int, ...], product: tuple[int, int, int], layout: GemmLayout, expert: tuple[int, int]
+    ) -> Estimate:
         """Seconds of one product for each expert of a rank, which start as one op.
+
+        They are grouped if the GPU has a table of measured experts, else one after the other.
 
         Parameters
         ----------
         rows : rows of each expert
         product : rows, inner dimension and columns; the rows of all experts are the inner dimension in layout TN
+        expert : columns of a row and of the hidden layer of an expert
         """
         m, k, n = product
+        table, is_fitted = self._table, self._fitted(layout) is not None
+        if table is not None and table.experts is not None and not is_fitted and min(*expert, sum(rows)):
+            matrix = {"NN": (k, n), "NT": (n, k), "TN": (m, n)}[layout]
+            return self._at_speed(self._grouped(Counter(filter(None, rows)), expert, matrix, layout, table))
         overhead, estimates = self._device.overhead_seconds, list[Estimate]()
         for each, count in Counter(number for number in rows if number).items():
             sizes = (m, each, n) if layout == "TN" else (each, k, n)
-            if self._achieves_by_data_sheet(layout):
+            if not is_fitted and table is None:
                 estimates.append(Estimate(self._from_data_sheet(*sizes, count=count) - overhead, True))
                 continue
             alone = self.gemm(*sizes, layout)
@@ -205,11 +214,28 @@ class ComputeModel:
         seconds = overhead + sum(estimate.seconds for estimate in estimates)
         return self._at_speed(Estimate(seconds, any(estimate.extrapolated for estimate in estimates)))
 
-    def _achieves_by_data_sheet(self, layout: GemmLayout) -> bool:
-        """Whether products are computed from the shares of the data sheet that the device reaches."""
+    def _fitted(self, layout: GemmLayout) -> tuple[GemmFit, bool] | None:
+        """The fit of measured rows of a layout, as `_fit`; None without rows."""
         if layout not in self._fits:
             self._fits[layout] = self._fit(layout)
-        return self._fits[layout] is None and self._table is None
+        return self._fits[layout]
+
+    def _grouped(
+        self,
+        rows: Mapping[int, int],
+        expert: tuple[int, int],
+        matrix: tuple[int, int],
+        layout: GemmLayout,
+        kernels: "KernelTable",
+    ) -> Estimate:
+        """Seconds of a grouped product of training, from a table of measured experts."""
+        from quadrille.topologies.nodes.training_factors import training_factors
+
+        device = self._device
+        factors = training_factors(device.measured_kernels)
+        seconds, beyond = kernels.grouped_seconds(rows, expert, matrix, self._peak, device.memory_bytes_per_second)
+        factor = factors.grouped_weight_gradient if layout == WEIGHT_GRADIENT else factors.product
+        return Estimate(factor * seconds + device.overhead_seconds, beyond)
 
     def _small_gemm(self, m: int, k: int, n: int, precision: SmallPrecision) -> Estimate:
         """Seconds of a product of operands with 8 or 4 bits."""
@@ -226,9 +252,7 @@ class ComputeModel:
     def _gemm(self, m: int, k: int, n: int, layout: GemmLayout) -> Estimate:
         if not m * k * n:
             return Estimate(self._device.overhead_seconds, False)
-        if layout not in self._fits:
-            self._fits[layout] = self._fit(layout)
-        fit = self._fits[layout]
+        fit = self._fitted(layout)
         if fit is None and self._table is not None:
             return self._from_table(m, k, n, layout, self._table)
         if fit is None:
@@ -281,37 +305,6 @@ class ComputeModel:
         kernel = attention_kernel(self._device.measured_kernels, products.kernel)
         factor = kernel.backward if products.backward else 1.0
         return Estimate(factor * kernel.slower * seconds + self._device.overhead_seconds, beyond)
-
-    def experts(
-        self, rows: int, sizes: tuple[int, int, int], *, gated: bool = False, backward: bool = False
-    ) -> Estimate:
-        """Seconds of all products of a rank's experts, grouped; without a table of experts, one product after another.
-
-        Parameters
-        ----------
-        rows : rows that enter the experts of the rank together, as even as possible
-        sizes : experts of the rank, columns of a row, and columns of an expert's hidden layer
-        gated : whether an expert has three products instead of two
-        backward : whether it is the backward pass: gradients of inputs and of weights
-        """
-        from quadrille.topologies.nodes.training_factors import training_factors
-
-        device, (count, columns, hidden) = self._device, sizes
-        if not rows * count * columns * hidden:
-            return self._at_speed(Estimate(device.overhead_seconds, False))
-        factors = training_factors(device.measured_kernels)
-        times = factors.expert_backward if backward else 1.0
-        if self._table is not None and self._table.experts is not None:
-            rates = self._peak, device.memory_bytes_per_second
-            seconds, beyond = self._table.experts_seconds(rows, sizes, *rates, gated=gated)
-            return self._at_speed(Estimate(times * factors.product * seconds + device.overhead_seconds, beyond))
-        used, each = min(count, rows), -(-rows // count)
-        up, down = (
-            self._gemm(each, columns, (2 if gated else 1) * hidden, "NN"),
-            self._gemm(each, hidden, columns, "NN"),
-        )
-        extrapolated = up.extrapolated or down.extrapolated
-        return self._at_speed(Estimate(times * used * (up.seconds + down.seconds), extrapolated))
 
     def _from_data_sheet(self, m: int, k: int, n: int, count: int = 1) -> float:
         """Seconds of `count` simultaneous products."""

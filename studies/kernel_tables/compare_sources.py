@@ -72,6 +72,10 @@ def simumax_samples(path: Path) -> Iterator[Sample]:
                 if 2.0 * m * k * n >= LEAST_FLOPS:
                     layout = re.findall(r"layout=(\w+)", row["shape"])[0]
                     yield source, f"product {layout}", 2.0 * m * k * n / rate / product_seconds(kernels, m, k, n)
+            elif row["op"] == "group_matmul" and kernels.experts is not None:
+                seconds = 2.0 * sizes["ng"] * sizes["M"] * sizes["K"] * sizes["N"] / rate
+                pass_name = re.findall(r"stage=(\w+)", row["shape"])[0]
+                yield source, f"experts {pass_name}", seconds / grouped_seconds(kernels, sizes)
             elif row["op"].startswith("sdp") and sizes["qk_head_dim"] == sizes["v_head_dim"]:
                 yield source, row["op"], attention_ratio(kernels, sizes, rate, backward=row["op"] == "sdp_bwd")
 
@@ -80,6 +84,19 @@ def product_seconds(kernels: KernelTable, m: int, k: int, n: int) -> float:
     """Seconds of a 16-bit product of m x k by k x n."""
     peak, rate = kernels.peak_flops_per_second["bfloat16"], kernels.memory_bytes_per_second
     return kernels.product_seconds((m, k, n), "bfloat16", peak, rate)[0]
+
+
+def grouped_seconds(kernels: KernelTable, sizes: dict[str, int]) -> float:
+    """Seconds of a grouped product of gated experts, whose hidden layers are narrower than their rows in this source.
+
+    Parameters
+    ----------
+    sizes : ng experts, with M x K by K x N each
+    """
+    k, n = sizes["K"], sizes["N"]
+    expert = (k, n // 2) if n < k else (n, k)
+    peak, rate = kernels.peak_flops_per_second["bfloat16"], kernels.memory_bytes_per_second
+    return kernels.grouped_seconds({sizes["M"]: sizes["ng"]}, expert, (k, n), peak, rate)[0]
 
 
 def attention_ratio(kernels: KernelTable, sizes: dict[str, int], rate: float, *, backward: bool) -> float:

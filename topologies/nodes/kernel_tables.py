@@ -147,17 +147,19 @@ class KernelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         ratio, beyond = self.attention.ratio(*sizes)
         return ratio * attention_bound(pairs, *sizes[1:], touched, peak, rate), beyond
 
-    def experts_seconds(
-        self, rows: float, sizes: tuple[int, int, int], peak: float, rate: float, *, gated: bool
+    def grouped_seconds(
+        self, rows: Mapping[int, int], expert: tuple[int, int], matrix: tuple[int, int], peak: float, rate: float
     ) -> tuple[float, bool]:
-        """Seconds of the forward pass of a rank's experts, all products grouped, and whether they are extrapolated.
+        """Seconds of one grouped product of a rank's experts in 16 bits, and whether they are extrapolated.
+
+        The table has the time of all products of an expert.  Each product has the same ratio to its bound.
 
         Parameters
         ----------
-        rows : rows that enter all experts of the rank together, evenly
-        sizes : experts of the rank, columns of a row, and columns of an expert's hidden layer
+        rows : number of experts with each number of rows
+        expert : columns of a row and of the hidden layer of an expert
+        matrix : rows and columns of the matrix of an expert
         peak, rate : peak of products [flop/s] and memory bandwidth [B/s]
-        gated : whether an expert has three products instead of two
 
         Raises
         ------
@@ -165,8 +167,13 @@ class KernelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         """
         if self.experts is None:
             raise InputError(f"experts: no measured kernels of {self.gpu}")
-        ratio, beyond = self.experts.ratio(rows / sizes[0], *sizes)
-        return ratio * experts_bound(rows, *sizes, peak, rate, gated=gated), beyond
+        total, beyond, count = 0.0, False, sum(rows.values())
+        for each, experts in rows.items():
+            ratio, is_beyond = self.experts.ratio(each, count, *expert)
+            bound = grouped_bound(each * experts, experts, *matrix, peak, rate)
+            total += ratio * (bound + KERNEL_SECONDS * experts / count)
+            beyond |= is_beyond
+        return total, beyond
 
 
 @lru_cache(16)
@@ -239,12 +246,21 @@ def experts_bound(
     >>> experts_bound(8, 2, 10, 100, 1e9, 1e9, gated=False) == 3.2e-5 + 1.152e-5 + 2 * KERNEL_SECONDS
     True
     """
-    products = 3 if gated else 2
-    weights = min(experts, rows) * columns * hidden * products
-    moved = rows * (2 * columns + products * hidden)
-    return (
-        2.0 * rows * columns * hidden * products / peak + RESULT_BYTES * (weights + moved) / rate + 2 * KERNEL_SECONDS
-    )
+    up = grouped_bound(rows, experts, columns, (2 if gated else 1) * hidden, peak, rate)
+    return up + grouped_bound(rows, experts, hidden, columns, peak, rate) + 2 * KERNEL_SECONDS
+
+
+def grouped_bound(rows: float, experts: float, k: float, n: float, peak: float, rate: float) -> float:
+    """The data sheet's bound of a product for each expert in 16 bits, without the least time of a kernel [s].
+
+    Parameters
+    ----------
+    rows : rows of all experts together
+    k, n : rows and columns of the matrix of an expert
+    peak, rate : peak of products [flop/s] and memory bandwidth [B/s]
+    """
+    moved = min(experts, rows) * k * n + rows * (k + n)
+    return 2.0 * rows * k * n / peak + RESULT_BYTES * moved / rate
 
 
 def kernel_table_names() -> tuple[str, ...]:

@@ -38,6 +38,11 @@ class TrainingFactors:
     expert_backward: float = 2.0
     source: str = "no table"
 
+    @property
+    def grouped_weight_gradient(self) -> float:
+        """Factor of experts' weight gradients: what the backward pass takes beside input gradients."""
+        return self.product * (self.expert_backward - 1)
+
     def __post_init__(self) -> None:
         if min(self.product, self.weight_gradient) <= 0:
             raise ValueError(f"training factors {self.product} and {self.weight_gradient}: above 0 is accepted")

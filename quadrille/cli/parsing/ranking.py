@@ -53,6 +53,7 @@ OF_STEPS = (
     "products",
     "fp8_param_gather",
     "offload",
+    "expert_load",
     "dtype",
     "collectives",
     "context_parallel",
@@ -85,6 +86,11 @@ def parse_question(flags: RankFlags, on: MachineFlags) -> RankQuestion:
     steps |= {name: steps[name].partition(",")[0] for name in ("recompute", "gathered")}
     training = parse_training(TrainingFlags(**steps))
     assert training.shape is not None
+    if flags.form and training.shape.experts is not None:
+        raise InputError(
+            f"--form {flags.form}: the communication model has no experts, and {training.shape.name} has some: "
+            "leave out --form"
+        )
     gpus = whole_number(flags.gpus, "--gpus")
     return RankQuestion(
         training=training,
@@ -119,15 +125,18 @@ def _check_form(flags: RankFlags) -> None:
         )
 
 
-def parse_space(flags: RankFlags) -> SearchSpace:
+def parse_space(flags: RankFlags, *, has_experts: bool = False) -> SearchSpace:
     """The search space that the flags describe: typed values, else those that --search tries, else the usual value.
+
+    A pipeline is always searched for a model with experts, whose layers no other axis but data cuts.
 
     Raises
     ------
     InputError : naming the flag, its value and what would be accepted
     """
     searched = _searched(flags.search)
-    stages = (1,) if not flags.pipeline and "pipeline" not in searched else _stage_counts(flags.pipeline or AUTO)
+    is_piped = flags.pipeline or "pipeline" in searched or has_experts
+    stages = _stage_counts(flags.pipeline or AUTO) if is_piped else (1,)
     if stages == (1,):
         _check_has_pipeline(flags)
     options = {
@@ -146,7 +155,7 @@ def parse_space(flags: RankFlags) -> SearchSpace:
             name: typed or (SEARCH_OPTIONS[name].tried if name in searched else (SEARCH_OPTIONS[name].usual,))
             for name, typed in options.items()
         },
-        parse_space(_unsearched(flags)) if searched else None,
+        parse_space(_unsearched(flags), has_experts=has_experts) if searched else None,
         _numbers(flags.context or "1", "--context"),
     )
 

@@ -28,6 +28,15 @@ def test_a_product_at_the_rate_of_the_table_has_a_ratio_of_one(tmp_path):
     assert ratio == pytest.approx(1)
 
 
+@pytest.mark.parametrize(("k", "n"), [(4096, 3072), (1536, 4096)])
+def test_grouped_products_at_the_rate_of_the_table_have_a_ratio_of_one(tmp_path, k, n):
+    peak, bandwidth = B200.peak_flops_per_second["bfloat16"], B200.memory_bytes_per_second
+    seconds, _ = B200.grouped_seconds({256: 8}, (4096, 1536), (k, n), peak, bandwidth)
+    shape = f"ng=8;M=256;N={n};K={k};stage=bwd_grad_w"
+    ((_, kernel, ratio),) = samples(tmp_path, "group_matmul", shape, 2 * 8 * 256 * k * n / seconds)
+    assert (kernel, ratio) == ("experts bwd_grad_w", pytest.approx(1))
+
+
 def test_short_products_are_left_out(tmp_path):
     assert not samples(tmp_path, "matmul", "m=64;k=64;n=64;layout=TN", TERA)
 

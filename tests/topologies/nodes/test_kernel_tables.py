@@ -13,6 +13,7 @@ from quadrille.topologies.machines.what_if import apply_settings
 from quadrille.topologies.nodes.gpus import TABLE_OF_GPU
 from quadrille.topologies.nodes.kernel_tables import (
     best_product_share,
+    experts_bound,
     kernel_table,
     kernel_table_names,
     product_bound,
@@ -142,21 +143,51 @@ def test_a_table_that_does_not_exist_is_refused_with_the_names_of_all():
         kernel_table("h10")
 
 
-def test_experts_take_the_grouped_kernels_of_the_table_and_backward_its_factor(tabled):
-    model, sizes = ComputeModel(tabled, "bfloat16", 1, 1), (8, 4096, 2048)
-    forward, backward = (model.experts(8192, sizes, gated=True, backward=b).seconds - 5e-6 for b in (False, True))
+EXPERT = (4096, 2048)
+"""Columns of a row and of the hidden layer of an expert."""
+
+
+def expert_seconds(machine, rows, product, layout="NN"):
+    """Seconds of the grouped product of a rank's gated experts, without its launch."""
+    model = ComputeModel(machine, "bfloat16", 1, 1)
+    return model.expert_products(rows, product, layout, EXPERT).seconds - machine.device.overhead_seconds
+
+
+def test_both_grouped_products_take_the_measured_ratio_of_the_expert_to_its_bound(tabled):
+    rows, total = (1024,) * 8, 8192
+    up, down = (expert_seconds(tabled, rows, product) for product in ((total, 4096, 4096), (total, 2048, 4096)))
     kernels, device, factors = kernel_table("h100-sxm"), tabled.device, training_factors("h100-sxm")
     rates = device.peak_flops_per_second["bfloat16"], device.memory_bytes_per_second
-    assert forward == pytest.approx(factors.product * kernels.experts_seconds(8192, sizes, *rates, gated=True)[0])
-    assert backward / forward == pytest.approx(factors.expert_backward)
-    assert 2 * 3 * 8192 * 4096 * 2048 / forward < rates[0]
+    ratio, beyond = kernels.experts.ratio(1024, 8, *EXPERT)
+    assert up + down == pytest.approx(factors.product * ratio * experts_bound(total, 8, *EXPERT, *rates, gated=True))
+    assert not beyond
+    assert 2 * 3 * total * 4096 * 2048 / (up + down) < rates[0]
+
+
+def test_layouts_of_a_grouped_product_differ_by_the_factor_of_weight_gradients(tabled):
+    rows, factors = (1024,) * 8, training_factors("h100-sxm")
+    forward = expert_seconds(tabled, rows, (8192, 4096, 4096))
+    inputs = expert_seconds(tabled, rows, (8192, 4096, 4096), "NT")
+    weights = expert_seconds(tabled, rows, (4096, 8192, 4096), "TN")
+    assert inputs == pytest.approx(forward)
+    assert (inputs + weights) / forward == pytest.approx(factors.expert_backward)
+
+
+def test_grouped_products_of_uneven_experts_are_sums_over_the_numbers_of_rows(tabled):
+    product = (8192, 4096, 4096)
+    even, few, many, uneven, none = (
+        expert_seconds(tabled, rows, product)
+        for rows in ((1024,) * 8, (64,) * 8, (1984,) * 8, (64, 1984) * 4, (0,) * 8)
+    )
+    assert uneven == pytest.approx((few + many) / 2)
+    assert uneven > 0.9 * even
+    assert none == 0
 
 
 def test_experts_without_a_table_of_experts_are_products_one_after_the_other():
-    model = ComputeModel(find_machine("a100-node"), "bfloat16", 1, 1)
-    up, down = model.gemm(1024, 4096, 4096, "NN").seconds, model.gemm(1024, 2048, 4096, "NN").seconds
-    assert model.experts(8192, (8, 4096, 2048), gated=True).seconds == pytest.approx(8 * (up + down))
-    assert model.experts(2, (8, 4096, 2048), gated=True).seconds < 3 * (up + down)
-    assert model.experts(0, (8, 4096, 2048)).seconds == model.gemm(0, 4096, 4096, "NN").seconds
+    machine = find_machine("a100-node")
+    alone = ComputeModel(machine, "bfloat16", 1, 1).gemm(1024, 4096, 4096, "NN").seconds
+    seconds = expert_seconds(machine, (1024,) * 8, (8192, 4096, 4096))
+    assert seconds == pytest.approx(8 * (alone - machine.device.overhead_seconds))
     with pytest.raises(InputError, match="experts: no measured kernels of A100 SXM"):
-        kernel_table("a100-sxm").experts_seconds(8, (1, 128, 128), 1e12, 1e12, gated=False)
+        kernel_table("a100-sxm").grouped_seconds({8: 1}, (128, 128), (128, 128), 1e12, 1e12)
