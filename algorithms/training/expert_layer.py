@@ -7,6 +7,8 @@
 Each token has a row for each chosen expert.  A rank sorts its rows by expert, sends them to the ranks of their experts
 (all-to-all), multiplies the rows of each of its experts, and sends them back.  Only a run tells how many rows an expert
 has.  Ranks of one group along `expert` share out the experts; ranks along `replica` hold the same ones (`grid.py`).
+Other axes that cut tokens (z, context, and x with sequence parallelism) cut them here, too: each rank routes its own
+tokens, ranks along these axes hold the same experts, and gradients are summed over the axes.
 
 The auxiliary loss keeps loads even.  It is that of each sequence, so it is the same on every grid and in microbatches:
 
@@ -28,6 +30,7 @@ from quadrille.algorithms.schedule.ops import AllGather, AllToAll, Gemm, Kernel
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import Program
 from quadrille.algorithms.schedule.tensors import Copies, ElementType, Tensor
+from quadrille.algorithms.training.expert_grid import token_axes
 from quadrille.algorithms.training.experts import EXPERTS, ROUTERS, STAGES, Experts
 from quadrille.algorithms.training.layers import AUXILIARY_LOSS, Layer, Parameter
 from quadrille.algorithms.training.scheme import Linear, Scheme
@@ -75,6 +78,10 @@ class ExpertMlp:
         """Whether several ranks share out the experts."""
         return self.grid.expert > 1
 
+    def cuts(self, scheme: Scheme) -> tuple[Axis, ...]:
+        """Axes beside data that cut the tokens."""
+        return token_axes(scheme, self.grid)
+
     @property
     def counts(self) -> str:
         """The tensor of the rows of each expert, from all ranks that send to a rank."""
@@ -83,9 +90,8 @@ class ExpertMlp:
     def layers(self, scheme: Scheme) -> tuple[Layer, ...]:
         """The layers of the MLP whose output is `E`, with the gradient `dN2` of its input."""
         experts = self._routed(scheme)
-        router = scheme.linear(
-            self._linear("router", EXPERTS, (self.source, "scores"), ("dN2 of the router", "dscores"))
-        )
+        linear = self._linear("router", EXPERTS, (self.source, "scores"), ("dN2 of the router", "dscores"))
+        router = scheme.latent(linear) if scheme.stream.finer else scheme.linear(linear)
         router = replace(router, tensors=tuple(self._stored(tensor, ("scores",)) for tensor in router.tensors))
         gradient = Kernel(
             name="add router gradient", function="add_to", updates=("dN2",), sources=("dN2 of the router",)
@@ -115,7 +121,7 @@ class ExpertMlp:
         """Routing, the products of the experts, and the gradients of both."""
         return Layer(
             (*self._routing_tensors(scheme), *self._row_tensors(scheme)),
-            self._parameters(),
+            self._parameters(scheme),
             self._forward(),
             self._backward(),
         )
@@ -123,10 +129,12 @@ class ExpertMlp:
     def _routing_tensors(self, scheme: Scheme) -> tuple[Tensor, ...]:
         """The choices of the router, and the gradients of its scores."""
         stream, chosen = scheme.stream, Part("chosen")
-        routers, experts = Part(ROUTERS, ("data",)), Part(EXPERTS)
+        cuts, experts = self.cuts(scheme), Part(EXPERTS)
+        routers = Part(ROUTERS, (*cuts, "data"))
         stage = Part(STAGES, ("pipeline",))
         counts = Tensor("counts", routers, experts, copies=self.copies, dtype=INTEGERS)
-        of_group = replace(counts, name="all counts", rows=Part(ROUTERS, ("replica",)))
+        of_group = replace(counts, name="all counts", rows=Part(ROUTERS, (*cuts, "replica")))
+        scores = stream if stream.finer else scheme.inner
         return (
             *(
                 replace(stream.tensor(name, self.rows, chosen, self.copies), dtype=INTEGERS, columns=chosen)
@@ -136,7 +144,7 @@ class ExpertMlp:
             counts,
             *((of_group,) if self.is_spread else ()),
             replace(stream.tensor("dshares", self.rows, chosen), columns=chosen),
-            scheme.inner.tensor("dscores", self.rows, experts),
+            scores.tensor("dscores", self.rows, experts),
             Tensor(PART, stage, Part("one")),
         )
 
@@ -166,7 +174,7 @@ class ExpertMlp:
             ),
         )
 
-    def _parameters(self) -> tuple[Parameter, ...]:
+    def _parameters(self, scheme: Scheme) -> tuple[Parameter, ...]:
         """The weights of all experts of a rank, one below the other."""
         axes: tuple[Axis, ...] = (EXPERT,) if self.is_spread else ()
         replicas = self.grid.replicas
@@ -176,7 +184,8 @@ class ExpertMlp:
             Tensor(f"experts {name} W", rows, width, copies=self.copies)
             for name, rows, width in zip(("up", "down"), (up, down), columns, strict=True)
         )
-        return tuple(Parameter(tensor, (replicas,), replicas=replicas) for tensor in tensors)
+        summed_over = (*self.cuts(scheme), replicas)
+        return tuple(Parameter(tensor, summed_over, replicas=replicas) for tensor in tensors)
 
     @property
     def _scalars(self) -> tuple[tuple[str, float], ...]:

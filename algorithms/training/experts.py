@@ -15,7 +15,7 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.units import parse_integer
 
 Router = Literal["softmax", "sigmoid"]
-DENSE_LAYER, EXPERT_LAYER = "dense layer", "expert layer"
+DENSE_LAYER, EXPERT_LAYER = "dense_layer", "expert_layer"
 """Loops over the layers of either kind, if a model has both."""
 EXPERTS, ROUTERS, STAGES = "experts", "routers", "stages"
 """Dimensions of the experts, of the ranks that route tokens to them, and of the pipeline stages."""
@@ -108,7 +108,7 @@ class Experts:
         """Loop over the layers like this one, and the number of the layer among them.
 
         >>> [Experts(8, 2, 16, dense_layers=frozenset({0})).place(layer, 3) for layer in range(3)]
-        [('dense layer', 0), ('expert layer', 0), ('expert layer', 1)]
+        [('dense_layer', 0), ('expert_layer', 0), ('expert_layer', 1)]
         """
         dense = self.dense(layers)
         if not dense:

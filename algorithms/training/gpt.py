@@ -26,6 +26,7 @@ from quadrille.algorithms.training.adam import STEP, Adam, optimizer_tensors
 from quadrille.algorithms.training.architecture import PLAIN, Architecture, check_sizes
 from quadrille.algorithms.training.context import CONTEXT, ContextForm, check_context, find_context_form
 from quadrille.algorithms.training.dropout import MASK, Dropout
+from quadrille.algorithms.training.expert_grid import check_expert_grid
 from quadrille.algorithms.training.experts import ROUTERS, STAGES, ExpertLoad, Experts
 from quadrille.algorithms.training.gpt_step import GptStep, ModelLayers
 from quadrille.algorithms.training.latent_attention import latent_sizes
@@ -267,7 +268,7 @@ def check_gpt(problem: Gpt, grid: Grid, scheme: Scheme) -> None:
         sequences than parts, stages that cannot be, or an axis that the scheme lacks
     """
     scheme.check(grid)
-    check_expert_grid(problem.experts, grid)
+    check_expert_grid(problem.experts, grid, scheme.on_context(grid.context), problem.sequence)
     axis = scheme.inner.columns
     groups = problem.architecture.key_value_heads(problem.heads)
     if groups % grid.length(axis):
@@ -310,27 +311,6 @@ def _check_context(problem: Gpt, grid: Grid, scheme: Scheme) -> None:
     for option, (accepted, asked) in refused.items():
         if asked:
             raise InputError(f"{option} on grid context={grid.context}: {accepted} accepted with a context axis")
-
-
-def check_expert_grid(experts: Experts | None, grid: Grid) -> None:
-    """Checks that a grid can share out experts.
-
-    Raises
-    ------
-    InputError : ranks along expert without experts, ranks that do not divide the experts, or axes that cut activations
-        as experts do not
-    """
-    if experts is None:
-        if grid.expert > 1:
-            raise InputError(f"grid expert={grid.expert}: the model has no experts; leave the axis out")
-        return
-    experts.check(grid)
-    for axis in ("context", "z", "y", "x"):
-        if grid.length(axis) > 1:
-            raise InputError(
-                f"grid {axis}={grid.length(axis)}: layers of experts are cut over expert, data and pipeline; "
-                f"{axis}=1 is accepted"
-            )
 
 
 def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
@@ -380,7 +360,8 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
 
 def _sizes_of_ranks(problem: Gpt, grid: Grid) -> dict[str, int]:
     """Lengths of dimensions that are numbers of ranks, by letter."""
-    return {ROUTERS: grid.data, STAGES: grid.pipeline} if problem.experts else {}
+    routers = grid.size // grid.pipeline
+    return {ROUTERS: routers, STAGES: grid.pipeline} if problem.experts else {}
 
 
 def auxiliary_loss(experts: Experts | None, scheme: Scheme, steps: int) -> Layer:

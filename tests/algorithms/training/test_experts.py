@@ -20,6 +20,7 @@ from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.runtime.training.serial_experts import SerialExperts
 from quadrille.runtime.training.serial_transformer import gpt_loss
+from quadrille.runtime.training.tensor_copies import tensor_copy
 from quadrille.simulator.simulate import Shortcuts, simulate
 from tests.support.gradients import check_gradients
 from tests.support.toy_machines import star
@@ -38,7 +39,7 @@ KINDS = {
 
 def gpt(experts=EXPERTS, layers=2, batch=8, **given):
     given = {"dtype": "float64", "adam": ADAM, "architecture": Architecture(gated=True), **given}
-    return Gpt(layers, 24, 6, 3, 17, batch, experts=experts, **given)
+    return Gpt(layers, 24, 6, given.pop("sequence", 3), 17, batch, experts=experts, **given)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -112,7 +113,8 @@ def test_dense_layers_are_counted_and_named():
         schedule.tensors["up W"].copy_name(at)
         for at in schedule.tensors["up W"].copy_coordinates(schedule.coordinates(3))
     }
-    assert names == {"up W dense layer 2"}  # the last stage has the last two layers
+    assert names == {"up W dense_layer 2"}  # the last stage has the last two layers
+    assert tensor_copy(schedule, "up W dense_layer 2").indices == {"dense_layer": 2}
 
 
 @pytest.mark.parametrize("collectives", ["own", "library", "own:pairwise"])
@@ -205,6 +207,14 @@ def test_the_fullest_rank_is_that_of_the_hottest_expert():
     assert most[hot_last] > most[None]
 
 
+@pytest.mark.parametrize("load", [None, ExpertLoad(zipf=1.5)], ids=str)
+def test_folded_predictions_are_exact_where_x_cuts_tokens_too(load):
+    schedule = schedule_of(gpt(UNBALANCED, expert_load=load), Grid(data=4, x=3, expert=4), MEGATRON)
+    folded, exact = (simulate(schedule, star(12), shortcuts=Shortcuts(fold=fold)) for fold in (True, False))
+    assert folded.timeline.makespan == pytest.approx(exact.timeline.makespan, rel=1e-12)
+    assert folded.extent.rank_classes == (3 if load is None else 12)
+
+
 @pytest.mark.parametrize("load", [None, LOADS, ExpertLoad(zipf=1.5)], ids=str)
 def test_folded_predictions_of_experts_are_exact(load):
     """Ranks with hot experts are not alike those with cold ones."""
@@ -248,9 +258,58 @@ def test_experts_are_checked(numbers):
         Experts(*numbers)
 
 
-def test_tensor_axes_beside_experts_are_refused():
-    with pytest.raises(InputError, match="grid x=2: layers of experts are cut over expert, data and pipeline"):
-        schedule_of(gpt(), Grid(data=2, x=2))
+UNBALANCED = replace(EXPERTS, balance=0.0, shared=12)
+MEGATRON = find_scheme("megatron", sequence_parallel=True)
+
+
+@pytest.mark.parametrize(
+    ("experts", "grid", "options", "scheme"),
+    [
+        (EXPERTS, "data=2,z=2,expert=2", {"zero": 1}, find_scheme("4d")),
+        (UNBALANCED, "data=2,x=3", {"micro_batch": 1}, MEGATRON),
+        (UNBALANCED, "data=2,x=3,expert=2", {"zero": 3, "recompute": "full"}, MEGATRON),
+        (
+            replace(UNBALANCED, every=2),
+            "data=2,x=3,expert=2,pipeline=2",
+            {"micro_batch": 1, "layers": 4, "zero": 1, "architecture": replace(LLAMA, key_heads=3)},
+            MEGATRON,
+        ),
+        (UNBALANCED, "data=2,context=3", {"zero": 1, "sequence": 6}, find_scheme("megatron")),
+        (UNBALANCED, "data=2,context=2,x=2,expert=2", {"sequence": 4, "steps": 2}, MEGATRON),
+        (UNBALANCED, "data=2,context=2,z=2,expert=2", {"sequence": 4, "dropout": 0.2}, find_scheme("4d")),
+    ],
+    ids=str,
+)
+def test_axes_that_cut_tokens_beside_experts_equal_serial(experts, grid, options, scheme):
+    check_training(gpt(experts, **options), parse_grid(grid), scheme)
+
+
+def test_ranks_along_x_have_the_same_experts_and_send_their_own_tokens():
+    """Twice the ranks along x: each sends half of the rows, and keeps all weights of its experts."""
+    sent, stored = [], []
+    for ranks in (1, 2):
+        grid = Grid(data=2, expert=2, x=ranks)
+        schedule = schedule_of(gpt(UNBALANCED, sequence=4), grid, MEGATRON)
+        op = next(op for op in all_ops(schedule) if op.name == "send to experts")
+        sent.append(traffic(op, schedule, schedule.coordinates(0), Choices()).edges[-1])
+        stored.append(schedule.tensors["experts up W"].block(schedule.coordinates(0)).elements)
+    assert sent == [2 * sent[1], sent[1]] and stored[0] == stored[1]
+
+
+@pytest.mark.parametrize(
+    ("grid", "scheme", "changes", "message"),
+    [
+        (Grid(data=2, x=2), find_scheme("megatron"), {}, "grid x=2: experts need whole tokens: x=1 is accepted"),
+        (Grid(data=2, y=2), find_scheme("4d"), {}, "grid y=2: experts need whole tokens"),
+        (Grid(data=2, z=2), find_scheme("bian"), {}, "grid z=2: experts need whole tokens"),
+        (Grid(data=2, x=3), MEGATRON, {}, "aux_loss 0.01 on grid x=3: .* aux_loss=0 is accepted"),
+        (Grid(data=2, x=2), MEGATRON, {"experts": UNBALANCED}, "sequence 3: .* a multiple of 2 is accepted"),
+    ],
+    ids=str,
+)
+def test_tokens_that_cannot_be_cut_are_refused(grid, scheme, changes, message):
+    with pytest.raises(InputError, match=message):
+        schedule_of(replace(gpt(), **changes), grid, scheme)
 
 
 def test_ranks_along_expert_divide_data():
