@@ -20,6 +20,7 @@ from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.timelines.op_times import OpTimes
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
+from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.single_passes import agrees_alone, with_single_passes
 from quadrille.experiments.predict.pass_noise import PassNoise, without_op_noise
@@ -33,6 +34,7 @@ from quadrille.experiments.predict.pass_times import (
 )
 from quadrille.experiments.predict.pipeline_slots import Slot, slots_and_ends
 from quadrille.experiments.predict.prepared_experiment import PreparedExperiment
+from quadrille.experiments.workloads.experiment import Experiment
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.simulator.prediction import Prediction, TimeBreakdowns
 from quadrille.simulator.simulate import ALL_SHORTCUTS, LIMITS, Limits, Shortcuts, Simulator
@@ -130,20 +132,29 @@ def _noises(experiment: TrainingExperiment) -> list[PassNoise]:
 def _chains(prepared: PreparedExperiment, stages: Stages) -> list[list[list[int]]]:
     """Ranks of each stage of each chain that is walked; the ranks of a chain process the same microbatches.
 
-    If all ranks are as fast, the first rank of each stage stands for all.  Else each data shard has its own chain, in
-    which the first rank of a stage, or the slower ranks of the stage, decide how long its passes take.
+    If all ranks are as fast, one rank of each stage stands for all: the first, or the first with the most rows of
+    experts.  Else each data shard has its own chain, in which the first rank of a stage, or the slower ranks of the
+    stage, decide how long its passes take.
     """
     grid, placement = prepared.experiment.grid, prepared.placement
     has_faults = prepared.machine.faults is not None
     chains = [
         [[grid.rank_at({"pipeline": stage, "data": shard})] for stage in range(stages.count)]
-        for shard in range(grid.data if has_faults else 1)
+        for shard in (range(grid.data) if has_faults else [_hottest_shard(prepared.experiment)])
     ]
     for rank in range(grid.size) if has_faults else ():
         members = chains[grid.coordinate(rank, "data")][grid.coordinate(rank, "pipeline")]
         if placement.speed(rank) < placement.speed(members[0]):
             members.append(rank)
     return chains
+
+
+def _hottest_shard(experiment: Experiment) -> int:
+    """The data shard of the first ranks with the most rows of experts; 0 for even loads."""
+    problem, ranks = experiment.problem, experiment.grid.expert
+    loads = problem.loads if isinstance(problem, Gpt) else ()
+    each = len(loads) // ranks
+    return max(range(ranks), key=lambda rank: sum(loads[rank * each : (rank + 1) * each]))
 
 
 def _slowest(each: Iterable[StageTimes]) -> StageTimes:

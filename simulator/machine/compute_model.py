@@ -190,7 +190,7 @@ class ComputeModel:
     ) -> Estimate:
         """Seconds of one product for each expert of a rank, which start as one op.
 
-        They are grouped if the GPU has a table of measured experts, else one after the other.
+        Without a table of measured experts they are products one after the other.
 
         Parameters
         ----------
@@ -228,12 +228,20 @@ class ComputeModel:
         layout: GemmLayout,
         kernels: "KernelTable",
     ) -> Estimate:
-        """Seconds of a grouped product of training, from a table of measured experts."""
+        """Seconds of a grouped product of training: of measured experts, or of products one after the other if faster.
+
+        With few experts on a rank, kernels of inference take many times as long as dense products.
+        """
         from quadrille.topologies.nodes.training_factors import training_factors
 
         device = self._device
         factors = training_factors(device.measured_kernels)
-        seconds, beyond = kernels.grouped_seconds(rows, expert, matrix, self._peak, device.memory_bytes_per_second)
+        rates = self._peak, device.memory_bytes_per_second
+        alone = [
+            (count, *kernels.product_seconds((each, *matrix), TABLE_PRECISION, *rates)) for each, count in rows.items()
+        ]
+        one_by_one = sum(count * seconds for count, seconds, _ in alone), any(beyond for *_, beyond in alone)
+        seconds, beyond = min(kernels.grouped_seconds(rows, expert, matrix, *rates), one_by_one)
         factor = factors.grouped_weight_gradient if layout == WEIGHT_GRADIENT else factors.product
         return Estimate(factor * seconds + device.overhead_seconds, beyond)
 

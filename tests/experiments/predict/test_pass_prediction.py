@@ -233,3 +233,12 @@ def test_ranks_of_a_trace_are_those_that_were_asked_for(capsys, tmp_path):
 def test_what_has_no_passes_is_refused(capsys, words, line):
     ended = called(capsys, "simulate", *words, "--machine", "perlmutter", "--granularity", "passes")
     assert ended.status == 2 and line in ended.err and ended.err.count("\n") == 1
+
+
+def test_the_rank_with_the_most_rows_of_experts_stands_for_its_stage():
+    sizes = "layers=4,hidden=256,heads=4,sequence=256,vocabulary=512,experts=4,top_k=1,expert_ffn=4096"
+    flags = {"batch": "16", "micro_batch": "1", "dtype": "bfloat16", "collectives": "own", "expert_load": "1,1,20,1"}
+    experiment = experiment_of(TrainingFlags(gpt=sizes, grid="pipeline=2,data=4,expert=4", **flags))
+    exact, passes = (predicted(experiment, granularity, machine="h100-node")[0] for granularity in ("exact", "passes"))
+    assert passes.seconds_per_iteration == pytest.approx(exact.seconds_per_iteration, rel=0.02)
+    assert {segment.rank % 4 for segment in passes.critical_path} == {2}

@@ -154,14 +154,13 @@ def expert_seconds(machine, rows, product, layout="NN"):
 
 
 def test_both_grouped_products_take_the_measured_ratio_of_the_expert_to_its_bound(tabled):
-    rows, total = (1024,) * 8, 8192
-    up, down = (expert_seconds(tabled, rows, product) for product in ((total, 4096, 4096), (total, 2048, 4096)))
     kernels, device, factors = kernel_table("h100-sxm"), tabled.device, training_factors("h100-sxm")
     rates = device.peak_flops_per_second["bfloat16"], device.memory_bytes_per_second
-    ratio, beyond = kernels.experts.ratio(1024, 8, *EXPERT)
-    assert up + down == pytest.approx(factors.product * ratio * experts_bound(total, 8, *EXPERT, *rates, gated=True))
+    up, down = (kernels.grouped_seconds({256: 8}, EXPERT, matrix, *rates)[0] for matrix in ((4096, 4096), (2048, 4096)))
+    ratio, beyond = kernels.experts.ratio(256, 8, *EXPERT)
+    assert up + down == pytest.approx(ratio * experts_bound(2048, 8, *EXPERT, *rates, gated=True))
+    assert expert_seconds(tabled, (256,) * 8, (2048, 2048, 4096)) == pytest.approx(factors.product * down)
     assert not beyond
-    assert 2 * 3 * total * 4096 * 2048 / (up + down) < rates[0]
 
 
 def test_layouts_of_a_grouped_product_differ_by_the_factor_of_weight_gradients(tabled):
@@ -174,14 +173,30 @@ def test_layouts_of_a_grouped_product_differ_by_the_factor_of_weight_gradients(t
 
 
 def test_grouped_products_of_uneven_experts_are_sums_over_the_numbers_of_rows(tabled):
-    product = (8192, 4096, 4096)
-    even, few, many, uneven, none = (
-        expert_seconds(tabled, rows, product)
-        for rows in ((1024,) * 8, (64,) * 8, (1984,) * 8, (64, 1984) * 4, (0,) * 8)
+    kernels, device = kernel_table("h100-sxm"), tabled.device
+    rates = device.peak_flops_per_second["bfloat16"], device.memory_bytes_per_second
+    few, many, uneven = (
+        kernels.grouped_seconds(rows, EXPERT, (4096, 4096), *rates)[0]
+        for rows in ({64: 8}, {1984: 8}, {64: 4, 1984: 4})
     )
     assert uneven == pytest.approx((few + many) / 2)
-    assert uneven > 0.9 * even
-    assert none == 0
+    assert expert_seconds(tabled, (0,) * 8, (8192, 4096, 4096)) == 0
+
+
+@pytest.mark.parametrize("name", sorted(FACTORS))
+def test_no_more_rows_take_less_time_and_no_group_takes_longer_than_products_one_after_the_other(name):
+    machine = find_machine("h100-node")
+    machine = apply_settings(machine, (f"device.kernel_table={name}",))
+    model = ComputeModel(machine, "bfloat16", 1, 1)
+    for columns, hidden in ((1024, 2048), (7168, 2048)):
+        for count in (1, 4):
+            seconds = [
+                model.expert_products((each,) * count, (each * count, columns, hidden), "NN", (columns, hidden)).seconds
+                for each in (256, 1024, 4096, 16384)
+            ]
+            assert seconds == sorted(seconds)
+            alone = count * model.gemm(4096, columns, hidden, "NN").seconds
+            assert seconds[2] <= alone
 
 
 def test_experts_without_a_table_of_experts_are_products_one_after_the_other():
