@@ -374,7 +374,7 @@ class ComputeModel:
         elif squares is not None:
             seconds = attention_seconds(squares, work.touched, self._peak, rate, achieved)
         else:
-            seconds = pass_seconds(function, work.touched, rate, achieved)
+            seconds = pass_seconds(function, work.touched, rate, achieved, ITEM_BYTES[self._dtype])
         return self._at_speed(Estimate(seconds + (device.overhead_seconds if seconds else 0.0), True))
 
     def _small_pass_seconds(self, function: Function, touched: int) -> float | None:

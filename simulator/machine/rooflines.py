@@ -48,6 +48,24 @@ Source: NVIDIA/Megatron-LM, megatron/core/fusions/fused_bias_dropout.py.
 """
 
 
+EAGER_LOGIT_BYTES: dict[Function, dict[int, int]] = {
+    "row_maxima": {2: 6, 4: 0},
+    "exponential_sums": {2: 8, 4: 8},
+    "cross_entropy": {2: 22, 4: 16},
+}
+"""Bytes that PyTorch's cross entropy touches for a logit, kernel by kernel, by the bytes of a logit.
+
+It casts logits of 16 bits to fp32 (6), and reads them and writes their log-softmax in fp32 (8).  Its gradient is filled
+with zeros before the targets are written (4), becomes that of the logits from the log-softmax (12), and is cast back
+(6): 36 bytes, where a fused loss touches 8.
+
+Source: PyTorch, torch/amp/autocast_mode documentation (cross_entropy runs in float32), aten/src/ATen/native/
+LossNLL.cpp (zeroed gradient) and SoftMax.cpp (log-softmax and its gradient from the output).
+"""
+LOGIT_TOUCHES: dict[Function, int] = {"row_maxima": 1, "exponential_sums": 1, "cross_entropy": 2}
+"""Times that the functions of the loss touch a logit."""
+
+
 def product_seconds(
     count: int, m: int, k: int, n: int, peak: float, achieved: Achieved, tile: tuple[int, int] | None = None
 ) -> float:
@@ -121,14 +139,17 @@ def attention_seconds(work: AttentionProducts, touched: int, peak: float, rate: 
     return (2 if work.backward else 1) * (both + between + rotary)
 
 
-def pass_seconds(function: Function, touched: int, rate: float, achieved: Achieved) -> float:
+def pass_seconds(function: Function, touched: int, rate: float, achieved: Achieved, item_bytes: int = 0) -> float:
     """Seconds of one pass over memory; 0 if the function is fused into a neighbouring pass.
 
     Parameters
     ----------
     touched : bytes read and written [B]
     rate : memory bandwidth [B/s]
+    item_bytes : bytes of an element, of which unfused cross entropy makes its own traffic
     """
     if achieved.pointwise == "fused" and function in IN_EPILOGUE:
         return 0.0
+    if achieved.pointwise == "unfused" and function in EAGER_LOGIT_BYTES and item_bytes in (2, 4):
+        touched = touched * EAGER_LOGIT_BYTES[function][item_bytes] // (LOGIT_TOUCHES[function] * item_bytes)
     return touched / (rate * achieved.memory_share)

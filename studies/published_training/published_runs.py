@@ -19,11 +19,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from quadrille.algorithms.formats.measured_rows import Variant
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.training.flops import flops_per_second_per_gpu, full_square_flops
 from quadrille.algorithms.training.model_shapes import SHAPES, ModelShape
-from quadrille.algorithms.training.recompute import RECOMPUTES, Recompute
+from quadrille.algorithms.training.recompute import RECOMPUTES, Attention, Recompute
 from quadrille.studies.published_training.training_rows import TEXT_INSTEAD, Metric, TrainingRow
 from quadrille.topologies.nodes.gpus import (
     A100_40GB,
@@ -81,7 +80,17 @@ DTYPES: dict[str, DType] = {
     "amp_bf16": "bfloat16",
 }
 FUSED_ATTENTION = ("mosaicml/llm-foundry",)
-"""Beginnings of sources that state fused attention for all their runs."""
+"""Beginnings of sources that state fused attention for all their runs: those of MosaicML."""
+LARGE_SCALE = "Large Scale"
+"""Part of the title of MosaicML's table of runs on 128 H100 and more, which have a script of their own."""
+MOSAIC_SECOND = ("MPT-1b", "MPT-3b", "MPT-7b", "MPT-70b")
+"""Models of that table that ran FlashAttention 2; all others, and all other tables, ran the first one in Triton.
+
+Source: mosaicml/llm-foundry, scripts/train/benchmarking: submit_benchmarks.py at b2a43a147 (October 2023,
+`--attn_impl`, triton by default), sweep.py and submit_benchmarks.py at 5e85bd62d (January 2024, `gpu-flash2`).
+"""
+MOSAIC_ZERO_2 = ("MPT-1b", "MPT-3b")
+"""Models of that table that ran with SHARD_GRAD_OP, which is ZeRO 2.  Source: the same, sweep.py."""
 PRINTED = ("gpus", "tensor", "pipeline", "data", "layers", "hidden", "heads", "sequence", "vocabulary", "batch")
 PERHAPS_PRINTED = ("context", "interleave", "zero", "micro")
 NOT_PLAIN = ("llama", "mistral", "mixtral", "qwen", "deepseek", "gemma", "moe", "phi", "olmo", "bert", "t5")
@@ -117,7 +126,7 @@ class PublishedRun:
     deepspeed : whether pipeline and optimizer are DeepSpeed's; otherwise Megatron-LM's
     amp : whether weights are cast for each matrix product (automatic mixed precision), so that gradients are fp32
     sequence_parallel : whether activations between the matrix products are sharded over the tensor-parallel group
-    attention : `fused` (the scores stay within one kernel) or `unfused`
+    attention : `unfused`, `fused` (the scores stay within one kernel, the GPU's best), or a fused kernel by name
     """
 
     machine: str
@@ -136,7 +145,7 @@ class PublishedRun:
     deepspeed: bool
     amp: bool = False
     sequence_parallel: bool = False
-    attention: Variant = "unfused"
+    attention: Attention = "unfused"
 
     @property
     def microbatches(self) -> float:
@@ -213,7 +222,7 @@ def run_or_reason(row: TrainingRow, same: Sequence[TrainingRow]) -> PublishedRun
         row.pipeline,
         row.data,
         interleave,
-        row.zero,
+        2 if _is_large_scale(row, MOSAIC_ZERO_2) else row.zero,
         shape,
         row.batch,
         micro,
@@ -316,7 +325,7 @@ def _unmodelled_setup(row: TrainingRow) -> str:
     if known_shape(name) is None and any(word in name.lower() for word in NOT_PLAIN):
         return f"model {name!r}: its layers are not those of a plain GPT, and it is none of ours"
     gpu = _gpu(row)
-    if gpu is not None and gpu.generation == "volta" and _attention(row, gpu) == "fused":
+    if gpu is not None and gpu.generation == "volta" and _attention(row, gpu) != "unfused":
         return f"fused attention on {row.columns['gpu_type']} is not modelled"
     return "ZeRO 2 and 3 are not modelled with a pipeline" if row.zero > 1 and row.pipeline > 1 else ""
 
@@ -337,14 +346,21 @@ def _sequence_parallel(row: TrainingRow) -> bool:
     return row.tensor > 1 and ("sp" in words or "sequence parallel" in " ".join(words))
 
 
-def _attention(row: TrainingRow, gpu: Gpu) -> Variant:
+def _attention(row: TrainingRow, gpu: Gpu) -> Attention:
     """The implementation of attention by the row's text, its source or its GPU."""
     words = f"{row.columns['algorithm']} {row.columns.get('note', '')}".lower()
     if re.search(r"\b(no|without|not) flash", words):
         return "unfused"
-    said = "flash" in words
-    young = gpu.generation in ("hopper", "blackwell") or row.columns["source"].startswith(FUSED_ATTENTION)
-    return "fused" if said or young else "unfused"
+    if row.columns["source"].startswith(FUSED_ATTENTION):
+        return "flash2" if _is_large_scale(row, MOSAIC_SECOND) else "flash1"
+    young = gpu.generation in ("hopper", "blackwell")
+    return "fused" if "flash" in words or young else "unfused"
+
+
+def _is_large_scale(row: TrainingRow, models: Sequence[str]) -> bool:
+    """Whether a row is of MosaicML's runs on 128 H100 and more, with one of these models."""
+    large = LARGE_SCALE in row.columns.get("table_or_figure", "")
+    return large and row.columns["source"].startswith(FUSED_ATTENTION) and row.columns["model"] in models
 
 
 def _recompute(row: TrainingRow, same: Sequence[TrainingRow], shape: ModelShape) -> Recompute | None:

@@ -225,6 +225,22 @@ def test_unfused_passes_cost_what_a_products_epilogue_saves():
     assert pass_seconds("gelu", 700, 1e3, fused) == pass_seconds("gelu", 700, 1e3, unfused) == whole
 
 
+@pytest.mark.parametrize(("item_bytes", "eager_bytes"), [(2, 6 + 8 + 4 + 12 + 6), (4, 8 + 4 + 12)])
+def test_unfused_cross_entropy_touches_what_the_kernels_of_pytorch_touch(item_bytes, eager_bytes):
+    """Cast, log-softmax, zeroed gradient, its gradient and cast back; without casts in 32 bits."""
+
+    def seconds(**changes):
+        achieved = numbers("ampere", **changes)
+        touches = {"row_maxima": 1, "exponential_sums": 1, "cross_entropy": 2}
+        return achieved.memory_share * sum(
+            pass_seconds(function, 1000 * times * item_bytes, 1e3, achieved, item_bytes)
+            for function, times in touches.items()
+        )
+
+    assert seconds(pointwise="unfused") == pytest.approx(eager_bytes)
+    assert seconds() == pytest.approx(4 * item_bytes)
+
+
 def test_a_device_that_says_what_it_achieves_is_slower_than_its_peaks():
     at_peak = predicted(Grid(x=2))
     short = predicted(Grid(x=2), achieved=numbers("ampere"))

@@ -163,7 +163,8 @@ def test_software_decides_what_rows_do_not_print(runs):
     assert mosaic.experiment.execution.overlaps == {"oag", "ors"}
     assert not megatron.experiment.execution.overlaps
     assert [published_step(runs[row]).experiment.problem.gradient_bytes for row in ("1144", "1202")] == [4, 2]
-    assert {runs[row].attention for row in ("1144", "1202", "928")} == {"fused"}
+    assert [runs[row].attention for row in ("1144", "1202", "928")] == ["flash1", "flash1", "flash2"]
+    assert [(runs[row].attention, runs[row].zero) for row in ("956", "928")] == [("flash2", 2), ("flash2", 3)]
     assert software_of(replace(runs["1144"], deepspeed=True)) is software_of(runs["1"])
 
 
