@@ -191,7 +191,7 @@ class _Product:
             rows = self._scheme.whole_rows(linear.rows)
             tensors += [
                 Tensor(self._input.used, rows, inner, copies=linear.copies if self._keeps else ()),
-                Tensor(f"{linear.name} O whole", rows, columns),
+                *([Tensor(self._product, rows, columns)] if self._scatters else []),
                 Tensor(self._output_gradient.used, rows, columns),
                 Tensor(f"{linear.name} dI whole", rows, inner),
             ]
@@ -209,21 +209,29 @@ class _Product:
         )
 
     def _forward(self) -> Program:
-        linear, name = self._linear, self._linear.name
-        partial = f"{name} O whole" if self._scheme.scattered else linear.into
-        axis = self._before.columns
-        summed: AllReduce | ReduceScatter
-        if self._scheme.scattered:
-            summed = ReduceScatter(name=f"{name} scatter O", axis=axis, source=partial, into=linear.into)
-        else:
-            summed = AllReduce(name=f"{name} sum O", axis=axis, buffer=linear.into)
+        linear, name, axis = self._linear, self._linear.name, self._before.columns
+        summed: Program = ()
+        if self._scatters:
+            summed = (ReduceScatter(name=f"{name} scatter O", axis=axis, source=self._product, into=linear.into),)
+        elif not self._scheme.scattered:
+            summed = (AllReduce(name=f"{name} sum O", axis=axis, buffer=linear.into),)
         return (
             *self._input.gather(),
             self._gather_weight(),
-            Gemm(name=f"{name} multiply", a=self._input.used, b=f"{name} W whole", c=partial),
-            summed,
+            Gemm(name=f"{name} multiply", a=self._input.used, b=f"{name} W whole", c=self._product),
+            *summed,
             *self._bias.add,
         )
+
+    @property
+    def _scatters(self) -> bool:
+        """Whether the output is a partial sum that is scattered; without the axis it is written where it is stored."""
+        return self._scheme.scattered and self._before.columns in self._scheme.axes
+
+    @property
+    def _product(self) -> str:
+        """The tensor that the product writes."""
+        return f"{self._linear.name} O whole" if self._scatters else self._linear.into
 
     def _backward(self) -> Program:
         linear, name = self._linear, self._linear.name

@@ -21,7 +21,7 @@ overlaps it and adds w seconds of its own work on the GPU makes it at most w sec
 """
 
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -76,6 +76,7 @@ class _WalkPosition:
     counts : instances so far, by op
     periods : period detectors of the loops that are walked, the outer ones first
     number : number of instances so far
+    unposted : messages that have not started, because what they await has not ended
     unreported : instances that are not yet added to the totals, because an earlier message is in progress
     """
 
@@ -86,7 +87,43 @@ class _WalkPosition:
     counts: dict[str, int]
     periods: list[LoopPeriod] = field(default_factory=list)
     number: int = 0
-    unreported: deque[tuple[OpEnd, Instance, PendingMessage | None]] = field(default_factory=deque)
+    unposted: deque["_Unposted"] = field(default_factory=deque)
+    unreported: deque["_Unreported"] = field(default_factory=deque)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Unposted:
+    """A send or receive that waits on its lane, while its rank goes on.
+
+    Parameters
+    ----------
+    index : index of the instance among those of the op
+    needs : ends of the instances that it depends on
+    awaited : these, and the ends of the instances before it on its lane and in the queues
+    unreported : its place among the instances that are not yet reported
+    """
+
+    op: Send | Receive
+    coordinates: Coordinates
+    index: int
+    needs: list[OpEnd]
+    awaited: list[OpEnd]
+    unreported: "_Unreported"
+
+
+@dataclass(slots=True, eq=False)
+class _Unreported:
+    """An instance that is not yet added to the totals.
+
+    Parameters
+    ----------
+    instance : the instance; None while it has not started
+    message : the message of a send or receive
+    """
+
+    end: OpEnd
+    instance: Instance | None = None
+    message: PendingMessage | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +158,7 @@ class BoundsWalk:
         self._tally = tally
         self._programs = rank_groups(inputs.schedule)
         self._communication = CommunicationState(inputs, self._programs, tally.extrapolated)
+        self._issue = inputs.machine.host.issue_seconds if inputs.machine.host is not None else 0.0
         self.ends = np.zeros((ROWS, inputs.schedule.grid.size))
         self.begin, self.first_rank = np.inf, 0
         self.nccl = inputs.nccl
@@ -162,8 +200,6 @@ class BoundsWalk:
 
     def _walk(self, group: RankGroup) -> Generator[str, None, None]:
         """Walks the ranks of one program op by op; yields an op's name while it waits for ranks of other programs."""
-        host = self._machine.host
-        issue = host.issue_seconds if host is not None else 0.0
         nothing = np.zeros((ROWS, len(group.ranks)))
         names = dict.fromkeys(["compute", *(lane(op) for op in all_ops(self._schedule))])
         ended = {name: deque([OpEnd(0, lane=name, times=nothing)], LOOKAHEAD + 1) for name in names}
@@ -178,39 +214,78 @@ class BoundsWalk:
             if len(lane_ends) > LOOKAHEAD:
                 position.issued[lane(op)] = lane_ends[0]
             awaited = last_of_lanes((*needs, lane_ends[-1], *position.issued.values()))
-            for end_awaited in awaited:
-                while not end_awaited.is_final():
-                    yield end_awaited.name
-            ready = latest(nothing[TYPICAL], (need.times[TYPICAL] for need in needs))
-            start = latest(nothing, (end_awaited.times for end_awaited in awaited))
-            start = start + issue if issue else start
-            begin = arrival = start[TYPICAL]
-            time_parts = NO_TIME
             if isinstance(op, Send | Receive):
-                end.message, end.sends = self._communication.post(op, coordinates, group, start), isinstance(op, Send)
-            elif not isinstance(op, Communication):
-                end.times, time_parts = self._compute(op, coordinates, group, start)
+                end.posted, entry = False, _Unreported(end)
+                position.unposted.append(_Unposted(op, coordinates, counts[op.name], needs, awaited, entry))
+                position.unreported.append(entry)
+                self._post(position)
             else:
-                done = yield from self._collective(op, coordinates, counts[op.name], group, start)
-                end.times, time_parts = done.times, done.time_parts
-                arrival = begin if done.arrival is None else done.arrival
+                yield from self._until_final(awaited, position)
+                instance = yield from self._instance(op, coordinates, end, needs, awaited, position)
+                position.unreported.append(_Unreported(end, instance))
             lane_ends.append(end)
-            self._record_begin(group, begin)
-            typical = ready, begin, arrival, end.times[TYPICAL] if end.message is None else arrival
-            position.unreported.append(
-                (end, Instance(op, counts[op.name], group.ranks, *typical, time_parts), end.message)
-            )
             counts[op.name] += 1
             self._report(position)
-        for end_awaited in (end for end, _, _ in tuple(position.unreported)):
-            while not end_awaited.is_final():
-                yield end_awaited.name
+        yield from self._until_final([entry.end for entry in position.unreported], position)
         self._report(position)
         for lane_ends in ended.values():
             self.ends[:, group.at] = np.maximum(self.ends[:, group.at], lane_ends[-1].times)
 
+    def _until_final(self, ends: Iterable[OpEnd], position: _WalkPosition) -> Generator[str, None, None]:
+        """Waits until these ends are final; yields the name of an op that is not."""
+        for end in ends:
+            while not end.is_final():
+                self._post(position)
+                if not end.is_final():
+                    yield end.name
+
+    def _instance(
+        self,
+        op: Compute | CommunicationOp,
+        coordinates: Coordinates,
+        end: OpEnd,
+        needs: Iterable[OpEnd],
+        awaited: Iterable[OpEnd],
+        position: _WalkPosition,
+    ) -> Generator[str, None, Instance]:
+        """Executes an op other than a message, whose awaited ends are final, and returns its instance."""
+        group, index = position.own, position.counts[op.name]
+        ready, start = self._start(group, needs, awaited)
+        begin = arrival = start[TYPICAL]
+        if isinstance(op, Communication):
+            done = yield from self._collective(op, coordinates, index, position, start)
+            end.times, time_parts = done.times, done.time_parts
+            arrival = begin if done.arrival is None else done.arrival
+        else:
+            end.times, time_parts = self._compute(op, coordinates, group, start)
+        self._record_begin(group, begin)
+        return Instance(op, index, group.ranks, ready, begin, arrival, end.times[TYPICAL], time_parts)
+
+    def _start(self, group: RankGroup, needs: Iterable[OpEnd], awaited: Iterable[OpEnd]) -> tuple[Floats, Floats]:
+        """Typical time at which the dependencies have ended [ranks], and start of an op in each row [3, ranks] [s]."""
+        nothing = np.zeros((ROWS, len(group.ranks)))
+        ready = latest(nothing[TYPICAL], (need.times[TYPICAL] for need in needs))
+        start = latest(nothing, (end.times for end in awaited))
+        return ready, start + self._issue if self._issue else start
+
+    def _post(self, position: _WalkPosition) -> None:
+        """Starts the messages whose awaited instances have ended; the messages of a lane start in their order."""
+        group = position.own
+        for _ in range(len(position.unposted)):
+            waiting = position.unposted.popleft()
+            if not all(end.is_final() for end in waiting.awaited):
+                position.unposted.append(waiting)
+                continue
+            op, entry = waiting.op, waiting.unreported
+            ready, start = self._start(group, waiting.needs, waiting.awaited)
+            begin = start[TYPICAL]
+            entry.message = self._communication.post(op, waiting.coordinates, group, start)
+            entry.end.message, entry.end.sends, entry.end.posted = entry.message, isinstance(op, Send), True
+            entry.instance = Instance(op, waiting.index, group.ranks, ready, begin, begin, begin, NO_TIME)
+            self._record_begin(group, begin)
+
     def _collective(
-        self, op: CommunicationOp, coordinates: Coordinates, index: int, group: RankGroup, start: Floats
+        self, op: CommunicationOp, coordinates: Coordinates, index: int, position: _WalkPosition, start: Floats
     ) -> Generator[str, None, CollectiveEnd]:
         """Executes a collective on the ranks of a program; yields its name while it waits for ranks of other programs.
 
@@ -219,11 +294,13 @@ class BoundsWalk:
         index : index of the instance among those of the op
         start : arrival of the ranks [3, ranks] [s]
         """
+        group = position.own
         done = self._communication.within(op, coordinates, group, start)
         if done is not None:
             return done
         pending = self._communication.join(op, index, group, start)
         while not self._communication.complete(op, coordinates, pending, group):
+            self._post(position)
             yield op.name
         time_parts = pending.time_parts if group.is_all else pending.time_parts.of_ranks(group.ranks)
         self._communication.discard(op, index, pending)
@@ -232,14 +309,16 @@ class BoundsWalk:
     def _report(self, position: _WalkPosition) -> None:
         """Adds instances whose end is known to the totals, in program order."""
         group = position.own
-        while position.unreported and position.unreported[0][0].is_final():
-            end, instance, message = position.unreported.popleft()
+        while position.unreported and position.unreported[0].end.is_final():
+            entry = position.unreported.popleft()
+            assert entry.instance is not None, "the end is final"
+            instance, message = entry.instance, entry.message
             if message is not None and message.ready is not None:
                 instance = replace(
-                    instance, end=end.times[TYPICAL], time_parts=message.ready.time_parts.of_ranks(group.ranks)
+                    instance, end=entry.end.times[TYPICAL], time_parts=message.ready.time_parts.of_ranks(group.ranks)
                 )
             for period in position.periods:
-                period.note(end.times)
+                period.note(entry.end.times)
             self._tally.note(instance, group.number)
 
     def _program_ops(

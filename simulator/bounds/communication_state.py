@@ -345,6 +345,7 @@ class OpEnd:
     times : end times [3, ranks] [s]
     message : the message that is not delivered yet; None once the times are final
     sends : whether these ranks are the senders of the message
+    posted : whether the instance has started; a message starts once what it awaits has ended
     """
 
     number: int
@@ -353,9 +354,12 @@ class OpEnd:
     times: Floats = field(default_factory=lambda: np.zeros((ROWS, 0)))
     message: PendingMessage | None = None
     sends: bool = False
+    posted: bool = True
 
     def is_final(self) -> bool:
         """Whether the end times are final."""
+        if not self.posted:
+            return False
         if self.message is not None and self.message.ends:
             self.times, self.message = self.message.ends[self.sends], None
         return self.message is None

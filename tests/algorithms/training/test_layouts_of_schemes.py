@@ -140,26 +140,34 @@ def scattered(layout, axis, tensor):
     return replace(layout, rows=(*layout.rows, axis))
 
 
-def redistributed(schedule, one, passed, following):
-    """Ops that would carry an activation from what a product leaves, through `passed`, to what the next one needs."""
+def on_axes(layout, axes):
+    """The layout whose rows are scattered over these axes only."""
+    return replace(layout, finer=tuple(axis for axis in layout.finer if axis in axes))
+
+
+def redistributed(schedule, scheme, one, passed, following):
+    """Ops that would carry an activation from what a product leaves, through `passed`, to what the next one needs.
+
+    Rows that are scattered over an axis that the scheme does not have are whole: the axis is one rank long.
+    """
     before, after = sides_of(schedule, one), sides_of(schedule, following)
     assert (before.result, after.source) == (passed[0], passed[-1])
     tensors = (schedule.tensors[name] for name in passed)
     written = [Layout(one.rows.axes, axis_of(one.columns, None, Reduce), one.rows.finer) for one in tensors]
-    way = pairwise([before.left, *written, after.needed])
+    way = pairwise([on_axes(layout, scheme.axes) for layout in (before.left, *written, after.needed)])
     return [op.name for one, other in way for op in reshard("O", "I", ROWS, COLUMNS, one, other).program]
 
 
 @pytest.mark.parametrize("scheme", EVERY_SCHEME, ids=lambda scheme: scheme.name)
 @pytest.mark.parametrize(("one", "passed", "following"), OF_A_STACK)
 def test_nothing_is_redistributed_between_the_layers_of_a_stack(scheme, one, passed, following):
-    assert redistributed(mlp_schedule(STACK, Grid(), scheme), one, passed, following) == []
+    assert redistributed(mlp_schedule(STACK, Grid(), scheme), scheme, one, passed, following) == []
 
 
 @pytest.mark.parametrize("scheme", EVERY_SCHEME, ids=lambda scheme: scheme.name)
 @pytest.mark.parametrize(("one", "passed", "following"), OF_A_LAYER)
 def test_nothing_is_redistributed_in_a_transformer_layer_or_between_two(scheme, one, passed, following):
-    assert redistributed(gpt_schedule(MODEL, Grid(), scheme), one, passed, following) == []
+    assert redistributed(gpt_schedule(MODEL, Grid(), scheme), scheme, one, passed, following) == []
 
 
 @dataclass(frozen=True)
@@ -185,8 +193,8 @@ TURNING = [scheme for scheme in EVERY_SCHEME if scheme.stream != scheme.inner]
 def test_a_scheme_whose_products_do_not_alternate_would_redistribute_after_each(scheme):
     straight = Straight(scheme)
     stack, model = mlp_schedule(STACK, Grid(), straight), gpt_schedule(MODEL, Grid(), straight)
-    assert all(redistributed(stack, *between) for between in OF_A_STACK)
-    assert all(redistributed(model, *between) for between in OF_A_LAYER)
+    assert all(redistributed(stack, scheme, *between) for between in OF_A_STACK)
+    assert all(redistributed(model, scheme, *between) for between in OF_A_LAYER)
 
 
 @pytest.mark.parametrize("scheme", EVERY_SCHEME, ids=lambda scheme: scheme.name)
@@ -200,7 +208,7 @@ def test_one_activation_that_lies_otherwise_would_be_redistributed(scheme, name)
     ):
         changed = replace(schedule, tensors=schedule.tensors | {name: wrong})
         (between,) = [one for one in OF_A_STACK if name in one[1]]
-        assert redistributed(changed, *between)
+        assert redistributed(changed, scheme, *between)
 
 
 def test_the_4d_layouts_would_have_to_be_exchanged_without_transposed_layers():

@@ -6,13 +6,14 @@ from math import prod
 import numpy as np
 import pytest
 
+from quadrille.algorithms.analysis.storage import is_view
 from quadrille.algorithms.analysis.validation import validate
 from quadrille.algorithms.analysis.volumes import volumes
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.schedule.ops import AllReduce
+from quadrille.algorithms.schedule.ops import AllGather, AllReduce, Gemm, ReduceScatter
 from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.training.adam import Adam
@@ -163,6 +164,18 @@ def test_scattered_rows_send_forward_what_repeated_ones_do():
     assert of_linears(scattered, "gather I", "scatter O") == of_linears(repeated, "sum O") > 0
     assert of_linears(scattered, "gather dO", "scatter dI") == of_linears(repeated, "sum dI") > 0
     assert of_linears(scattered, "gather I again") == of_linears(repeated, "sum O") / 2
+
+
+@pytest.mark.parametrize("gathered", ["again", "keep"])
+def test_sequence_parallelism_copies_nothing_along_an_axis_that_it_does_not_have(gathered):
+    """A column-parallel product has no sum over ranks, so it writes its output where the output is stored."""
+    problem = replace(MODEL, gathered=gathered)
+    schedule = schedule_of(problem, Grid(x=3), find_scheme("megatron", sequence_parallel=True))
+    alone = [op for op in all_ops(schedule) if isinstance(op, AllGather | ReduceScatter) and op.axis != "x"]
+    copied = {op.name for op in alone if not is_view(schedule, op.into)}
+    assert {"project gather I", "up gather dO"} <= {op.name for op in alone}
+    assert not copied & {f"{linear} {verb}" for linear in LINEARS for verb in ("gather I", "scatter O", "gather dO")}
+    assert {op.c for op in all_ops(schedule) if isinstance(op, Gemm)} >= {"QKV", "U"}
 
 
 @pytest.mark.parametrize("grid", [Grid(z=2, x=2), Grid(z=3, x=3), Grid(z=4, x=2), Grid(z=2, x=3, data=3)], ids=str)

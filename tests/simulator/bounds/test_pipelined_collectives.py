@@ -88,6 +88,16 @@ def test_where_no_message_waits_for_bandwidth_the_bound_is_closed_and_ops_take_w
     assert exposed[0] == close(exposed[1])
 
 
+@pytest.mark.parametrize(("stages", "microbatches"), [(2, 3), (2, 5), (4, 6)])
+def test_interleaved_stages_whose_rounds_are_longer_than_the_stages_end(stages, microbatches):
+    """A lane of messages waits for the stage after it while its rank goes on with other lanes."""
+    problem = Gpt(2 * stages, 24, 2, 8, 30, microbatches, micro_batch=1, interleave=2, dtype="float64")
+    schedule, machine = schedule_of(problem, Grid(pipeline=stages)), star(stages, bandwidth=FREE, overhead=1e-6)
+    found, exact = (simulate(schedule, machine, granularity=how) for how in ("collective", "exact"))
+    makespan = exact.timeline.makespan
+    assert (found.bound.low, found.timeline.makespan, found.bound.high) == close((makespan, makespan, makespan))
+
+
 def test_what_stages_send_goes_over_their_links():
     schedule, machine, choices = pipeline(Grid(pipeline=3, data=2), 1, ()), star(6, memory=1e10), parse_choices("own")
     found = bound_schedule(schedule, machine, choices, place_ranks(machine, 6))
