@@ -104,6 +104,14 @@ class Experts:
             raise InputError(f"dense_layers and experts_every leave none of {layers} layers with experts")
         return are_dense if any(are_dense) else ()
 
+    def routed_layers(self, layers: int) -> int:
+        """How many of a number of layers have experts.
+
+        >>> Experts(8, 2, 16, dense_layers=frozenset({1}), every=2).routed_layers(4)
+        1
+        """
+        return layers - sum(self.dense(layers))
+
     def place(self, layer: int, layers: int) -> tuple[str, int]:
         """Loop over the layers like this one, and the number of the layer among them.
 

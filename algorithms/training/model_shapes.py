@@ -135,7 +135,7 @@ class ModelShape:
         if self.experts is None:
             return self.layers * self.products
         active = self.experts.parameters(self.hidden, self.experts.chosen, self.architecture.up_columns)
-        with_experts = self.layers - sum(self.experts.dense(self.layers))
+        with_experts = self.experts.routed_layers(self.layers)
         return self.layers * self.products + with_experts * (active - self.hidden * (self.up + self.mlp))
 
     @property
@@ -184,7 +184,7 @@ class ModelShape:
         if self.experts:
             dense_mlp = self.hidden * (self.up + self.mlp)
             dense_mlp += self.up + self.hidden if self.architecture.biases else 0
-            with_experts = self.layers - sum(self.experts.dense(self.layers))
+            with_experts = self.experts.routed_layers(self.layers)
             layers += with_experts * (
                 self.experts.parameters(self.hidden, experts, self.architecture.up_columns) - dense_mlp
             )

@@ -63,7 +63,7 @@ def _dense_and_expert_weights(shape: ModelShape) -> tuple[int, int]:
     experts = shape.experts
     if experts is None:
         return shape.layers * shape.products, 0
-    with_experts, up_columns = shape.layers - len(experts.dense_layers), shape.architecture.up_columns
+    with_experts, up_columns = experts.routed_layers(shape.layers), shape.architecture.up_columns
     beside = experts.parameters(shape.hidden, 0, up_columns)
     of_experts = experts.parameters(shape.hidden, experts.count, up_columns) - beside
     dense = shape.layers * shape.products + with_experts * (beside - shape.hidden * (shape.up + shape.mlp))
@@ -169,7 +169,7 @@ def _expert_seconds(experiment: TrainingExperiment, shape: ModelShape, bandwidth
     assert isinstance(problem, Gpt) and experts is not None
     _, weights = _dense_and_expert_weights(shape)
     tokens, replicas = problem.batch * shape.sequence / (grid.data * grid.context), grid.data // grid.expert
-    layers = shape.layers - len(experts.dense_layers)
+    layers = experts.routed_layers(shape.layers)
     rows_bytes = tokens * experts.chosen * shape.hidden * ITEM_BYTES[problem.dtype] * (1 - 1 / grid.expert)
     sent = (6 if problem.recompute == "full" else 4) * layers * rows_bytes
     summed = 2 * (1 - 1 / replicas) * problem.gradient_bytes * weights / (grid.expert * grid.x * grid.y * grid.z)

@@ -128,7 +128,7 @@ def _check_form(flags: RankFlags) -> None:
 def parse_space(flags: RankFlags, *, has_experts: bool = False) -> SearchSpace:
     """The search space that the flags describe: typed values, else those that --search tries, else the usual value.
 
-    A pipeline is always searched for a model with experts, whose layers no other axis but data cuts.
+    A pipeline is always searched for a model with experts.
 
     Raises
     ------

@@ -56,6 +56,17 @@ def test_the_bound_of_memory_is_at_most_what_the_schedule_stores(zero, expert, z
     assert 0 < least_bytes(step, asked.shape) <= experiment_peak_bytes(step)
 
 
+@pytest.mark.parametrize("sizes", ["experts_every=2", "dense_layers=1", "dense_layers=1-1"])
+def test_the_bound_of_memory_knows_layers_without_experts(sizes):
+    asked, _ = tried(gpt=f"{SIZES},{sizes},inner=8")
+    step = replace(asked.training, grid=Grid(data=4))
+    all_experts = least_bytes(replace(tried()[0].training, grid=Grid(data=4)), tried()[0].shape)
+    assert 0 < least_bytes(step, asked.shape) <= experiment_peak_bytes(step)
+    states = all_experts / (2 * (4 * 64 * 64 + 64 * 6) + 2 * 6 * 3 * 64 * 48)
+    dense = 2 * 4 * 64 * 64 + 64 * 6 + 6 * 3 * 64 * 48 + 3 * 64 * 8  # one layer with experts, and one with an MLP
+    assert least_bytes(step, asked.shape) == pytest.approx(states * dense)
+
+
 def test_ranks_that_share_out_experts_store_fewer():
     asked, _ = tried()
     alone, halved = (
