@@ -11,7 +11,7 @@ A rank may end before the last member has arrived (the root of a broadcast).  It
 its seconds are 0, so the two always add up to end - start.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -182,3 +182,16 @@ class RepeatedIterations:
         for span in last:
             for before, count in counts.items():
                 yield self.earlier(span, before), count
+
+
+def without_repeats(spans: Iterable[Span], repeats: Sequence[RepeatedIterations]) -> Iterator[Span]:
+    """The spans without the time of the earlier iterations; the critical path goes through the same ranks either way.
+
+    >>> last = Span(0, "multiply", "gemm", "compute", ready=6, start=6, arrival=6, end=8, index=3)
+    >>> repeats = [RepeatedIterations(6.0, 2.0, 3, {"multiply": 1})]
+    >>> [(span.index, span.start) for span in without_repeats([last], repeats)]
+    [(3, 0.0)]
+    """
+    for span in spans:
+        skipped = sum(repeated.times * repeated.seconds for repeated in repeats if span.start >= repeated.start)
+        yield span.moved(-skipped, 0) if skipped else span

@@ -20,12 +20,15 @@ collective: one step of a member waits for a step of another member.
     other       no op of the path runs: time between two ops, or an end that no op explains
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import get_args
 
+from msgspec import structs
+
 from quadrille.algorithms.formats.record import PathPart, PathSegment
-from quadrille.algorithms.timelines.spans import ALONE, COMPUTE, Span
+from quadrille.algorithms.timelines.spans import ALONE, COMPUTE, RepeatedIterations, Span, without_repeats
 from quadrille.algorithms.timelines.timeline import Timeline
 
 SecondsByCause = Mapping[PathPart, float]
@@ -51,7 +54,11 @@ def path_segments(timeline: Timeline, parts_of: Callable[[Span], SecondsByCause]
     multiply 3.0 {'compute': 3.0}
     sum C 2.0 {'bandwidth': 2.0}
     """
-    segments = list(_segments(timeline, parts_of))
+    if timeline.repeated:
+        by_op = _joined_iterations(timeline, parts_of)
+        if sum(segment.count for segment in by_op) > MOST_SEGMENTS:
+            return tuple(by_op)
+    segments = _segments(timeline, parts_of)
     runs = [_joined_segment(run) for _, run in groupby(segments, key=lambda segment: (segment.op, segment.rank))]
     return tuple(runs if len(runs) <= MOST_SEGMENTS else joined_by_op(runs))
 
@@ -78,6 +85,50 @@ def path_seconds_by_cause(path: Iterable[PathSegment]) -> dict[PathPart, float]:
 
 def _segments(timeline: Timeline, parts_of: Callable[[Span], SecondsByCause]) -> Iterator[PathSegment]:
     """A segment for each span on the path that takes time."""
+    for segment, _ in _timed_segments(timeline, parts_of):
+        yield segment
+
+
+def _joined_iterations(timeline: Timeline, parts_of: Callable[[Span], SecondsByCause]) -> list[PathSegment]:
+    """One segment for each op of the path; the part of a span in the last iteration counts for all iterations."""
+    spans = tuple(without_repeats(timeline.spans, timeline.repeated))
+    windows = list(_windows(timeline.repeated))
+    weights_by_op: dict[str, list[tuple[PathSegment, float]]] = {}
+    for segment, end in _timed_segments(replace(timeline, spans=spans, repeated=()), parts_of):
+        weight = 1.0
+        for begin, length, times in windows:
+            inside = min(end, begin + length) - max(end - segment.seconds, begin)
+            weight += times * max(0.0, inside) / segment.seconds
+        weights_by_op.setdefault(segment.op, []).append((segment, weight))
+    return [_weighted_segment(weights) for weights in weights_by_op.values()]
+
+
+def _weighted_segment(weights: Sequence[tuple[PathSegment, float]]) -> PathSegment:
+    """The segments of one op as one segment, each as often as its weight says."""
+    parts: dict[PathPart, float] = dict.fromkeys(PARTS, 0.0)
+    for segment, weight in weights:
+        for part, seconds in segment.seconds_by_part.items():
+            parts[part] += weight * seconds
+    joined = _joined_segment([segment for segment, _ in weights])
+    return structs.replace(
+        joined,
+        count=round(sum(weight for _, weight in weights)),
+        seconds=sum(weight * segment.seconds for segment, weight in weights),
+        seconds_by_part=_significant_parts(parts),
+    )
+
+
+def _windows(repeats: Sequence[RepeatedIterations]) -> Iterator[tuple[float, float, int]]:
+    """Begin and length of each last iteration without the time of earlier iterations [s], and the number of these."""
+    for repeated in repeats:
+        skipped = sum(other.times * other.seconds for other in repeats if repeated.start >= other.start)
+        yield repeated.start - skipped, repeated.seconds, repeated.times
+
+
+def _timed_segments(
+    timeline: Timeline, parts_of: Callable[[Span], SecondsByCause]
+) -> Iterator[tuple[PathSegment, float]]:
+    """A segment for each span on the path that takes time, and its end [s]."""
     path = timeline.critical_path()
     now = timeline.start
     for span, following in zip(path, (*path[1:], None), strict=True):
@@ -86,8 +137,10 @@ def _segments(timeline: Timeline, parts_of: Callable[[Span], SecondsByCause]) ->
         if until <= now:
             continue
         parts: SecondsByCause = {"other": until - now} if late else _parts_after(span, now, parts_of(span))
-        yield PathSegment(
-            op=span.op, rank=span.rank, seconds=float(until - now), seconds_by_part=_significant_parts(parts)
+        seconds_by_part = _significant_parts(parts)
+        yield (
+            PathSegment(op=span.op, rank=span.rank, seconds=float(until - now), seconds_by_part=seconds_by_part),
+            until,
         )
         now = until
 

@@ -5,7 +5,7 @@ The *bounds walk* computes a lower bound, an estimate and an upper bound of the 
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from quadrille.algorithms.analysis.equality_labels import Ints
 from quadrille.algorithms.formats.record import LinkLoad
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.timelines.op_times import OpTimes
-from quadrille.algorithms.timelines.spans import ALONE, RepeatedIterations, Span
+from quadrille.algorithms.timelines.spans import ALONE, RepeatedIterations, Span, without_repeats
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.simulator.bounds.makespan_bounds import BoundsResult
 from quadrille.simulator.bounds.op_instances import Instance, indices_of
@@ -114,13 +114,6 @@ def _path_spans(
 def _instances(times: Mapping[str, OpTimes]) -> int:
     """Instances of all ops on a rank, at most."""
     return max(1, sum(times_of_op.count for times_of_op in times.values()))
-
-
-def without_repeats(spans: Iterable[Span], repeats: Sequence[RepeatedIterations]) -> Iterator[Span]:
-    """The spans without the time of repeated iterations; the critical path goes through the same ranks either way."""
-    for span in spans:
-        skipped = sum(repeated.times * repeated.seconds for repeated in repeats if span.start >= repeated.start)
-        yield span.moved(-skipped, 0) if skipped else span
 
 
 def _encoded_instances(

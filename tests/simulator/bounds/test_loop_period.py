@@ -12,7 +12,7 @@ from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
-from quadrille.experiments.records.path_segments import path_segments
+from quadrille.experiments.records.path_segments import PARTS, joined_by_op, path_segments
 from quadrille.simulator.bounds import group_step_costs, loop_period
 from quadrille.simulator.bounds.loop_period import SKIP_MULTIPLE, WALKED_FIRST
 from quadrille.simulator.bounds.makespan_bounds import bound_schedule as walked
@@ -163,3 +163,12 @@ def test_the_run_length_encoded_timeline_is_that_of_all_iterations(scheme, grid,
         assert (told[key].start, told[key].end) == close((span.start, span.end))
     path = path_segments(short.timeline, short.parts_of)
     assert sum(one.seconds for one in path) == close(short.timeline.makespan)
+    whole = path_segments(short.timeline.unrolled(), short.parts_of)
+    least = 1e-9 * short.timeline.makespan
+    assert [one.op for one in path if one.seconds > least] == [one.op for one in whole if one.seconds > least]
+    for one, other in zip(joined_by_op(path), joined_by_op(whole), strict=True):
+        assert (one.op, one.rank, one.count) == (other.op, other.rank, other.count)
+        assert one.seconds == pytest.approx(other.seconds, rel=1e-9, abs=least)
+        for part in PARTS:
+            seconds = other.seconds_by_part.get(part, 0.0)
+            assert one.seconds_by_part.get(part, 0.0) == pytest.approx(seconds, rel=1e-6, abs=least)
