@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from multiprocessing import get_context
 
-from tests.fuzzing.forked import answers_of, run_program
+from tests.fuzzing.forked import answers_of, run_program, slowness
 from tests.fuzzing.inputs import WORDS, Input, Inputs, make_valid_files
 
 SHOWN = 600
@@ -93,6 +93,7 @@ def main(words=None):
     parser.add_argument("--after", type=int, help="number of the input from which on the process of --only ran inputs")
     asked = parser.parse_args(words)
     print(f"python -m tests.fuzzing --seed {asked.seed}", flush=True)
+    slowness()
     import_commands()
     with tempfile.TemporaryDirectory(prefix="fuzz-valid-") as folder:
         valid_files(folder)

@@ -122,6 +122,7 @@ GOOD = {
 
 def test_a_planted_fault_of_each_kind_is_caught_between_good_inputs(monkeypatch):
     monkeypatch.setattr(forked, "FILE_CPU_SECONDS", 1)
+    monkeypatch.setattr(forked, "slowness", lambda: 1.0)
     monkeypatch.setattr(forked, "MOST_BYTES", 100 << 20)
     names = [name for planted in PLANTED for name in (*GOOD, planted)] + list(GOOD)
     inputs = [Input("machine", (name,), {"m.toml": b"x"}, tainted=name == "NaN") for name in names]
