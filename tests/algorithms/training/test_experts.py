@@ -1,6 +1,7 @@
 """Layers of experts: trained on every kind of grid as the serial reference trains them, whose slopes are checked."""
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ KINDS = {
     "one of four": replace(EXPERTS, chosen=1),
     "not normalised": Experts(4, 3, 10, normalised=False, scale=2.5),
     "sigmoid": replace(EXPERTS, router="sigmoid", scale=1.5),
+    "capacity": replace(EXPERTS, capacity=1.0, shared=12),
 }
 
 
@@ -282,6 +284,44 @@ MEGATRON = find_scheme("megatron", sequence_parallel=True)
 )
 def test_axes_that_cut_tokens_beside_experts_equal_serial(experts, grid, options, scheme):
     check_training(gpt(experts, **options), parse_grid(grid), scheme)
+
+
+FULL = replace(UNBALANCED, capacity=1.0)
+ROUTED_APART = [
+    ("data=2", {"batch": 7, "micro_batch": 2}, MEGATRON),
+    ("data=4,expert=2", {"zero": 3, "micro_batch": 1, "recompute": "full"}, MEGATRON),
+    ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "pipeline_schedule": "zb-h1"}, MEGATRON),
+    ("data=2,x=3,expert=2", {"sequence": 6}, MEGATRON),
+    ("data=2,context=2,expert=2", {"sequence": 8, "zero": 1}, find_scheme("megatron")),
+    ("data=2,z=2,expert=2", {"layers": 3}, find_scheme("4d")),
+]
+
+
+@pytest.mark.parametrize(("grid", "options", "scheme"), ROUTED_APART, ids=str)
+def test_tokens_above_the_capacity_of_a_rank_are_dropped_as_in_the_serial_run(grid, options, scheme):
+    check_training(gpt(FULL, **options), parse_grid(grid), scheme)
+
+
+def test_dropped_tokens_change_the_loss_and_a_capacity_of_all_tokens_drops_none():
+    grid = Grid(data=2, expert=2)
+    matrices = whole_matrices(schedule_of(gpt(), grid), 17)
+    losses = [
+        assembled(schedule, "loss", trained(schedule, matrices).outputs)
+        for schedule in (schedule_of(gpt(replace(UNBALANCED, shared=0, capacity=each)), grid) for each in (1, 4, inf))
+    ]
+    assert losses[0] != losses[1] == losses[2]
+
+
+def test_a_capacity_takes_rows_from_hot_experts():
+    """At capacity 1.5, the loads 6:0:1:1 are 3:0:1:1: each of 4 ranks sends half as many of 24 rows to expert 0."""
+    grid, of_rows = Grid(data=4, expert=4), {}
+    for capacity in (1.5, inf):
+        schedule = schedule_of(gpt(replace(EXPERTS, capacity=capacity), expert_load=LOADS, batch=16), grid)
+        op = next(op for op in all_ops(schedule) if op.name == "send to experts")
+        of_rows[capacity] = [
+            traffic(op, schedule, schedule.coordinates(rank), Choices()).receive_edges[-1] // 24 for rank in range(4)
+        ]
+    assert of_rows == {inf: [4 * 18, 0, 4 * 3, 4 * 3], 1.5: [4 * 9, 0, 4 * 3, 4 * 3]}
 
 
 def test_ranks_along_x_have_the_same_experts_and_send_their_own_tokens():
