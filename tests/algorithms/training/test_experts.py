@@ -29,6 +29,7 @@ from tests.support.trainings import assembled, check_training, schedule_of, tota
 
 ADAM = Adam(rate=0.03, decay=0.1, clip=0.05)
 EXPERTS = Experts(4, 2, 10, balance=0.01)
+KEEP = "full-keep-exchange"
 KINDS = {
     "softmax": EXPERTS,
     "shared": replace(EXPERTS, shared=12),
@@ -57,6 +58,9 @@ def test_every_kind_of_router_equals_serial(kind):
         ("data=4,expert=2", {"zero": 1, "steps": 2}),
         ("data=4,expert=2", {"zero": 2, "micro_batch": 1}),
         ("data=4,expert=2", {"zero": 3, "micro_batch": 1, "recompute": "full"}),
+        ("data=4,expert=2", {"zero": 3, "micro_batch": 1, "recompute": KEEP}),
+        ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "recompute": KEEP}),
+        ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "pipeline_schedule": "zb-h1", "recompute": KEEP}),
         ("data=4,expert=2", {"batch": 13, "micro_batch": 2, "architecture": replace(GEMMA, key_heads=3)}),
         ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "architecture": PLAIN}),
         ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "pipeline_schedule": "gpipe", "recompute": "full"}),
@@ -300,6 +304,27 @@ ROUTED_APART = [
 @pytest.mark.parametrize(("grid", "options", "scheme"), ROUTED_APART, ids=str)
 def test_tokens_above_the_capacity_of_a_rank_are_dropped_as_in_the_serial_run(grid, options, scheme):
     check_training(gpt(FULL, **options), parse_grid(grid), scheme)
+
+
+@pytest.mark.parametrize("recompute", ["none", "full", KEEP])
+@pytest.mark.parametrize("options", [{}, {"pipeline": 2}], ids=str)
+def test_memory_is_the_predicted_one_where_capacity_1_leaves_no_expert_more_rows_than_the_mean(recompute, options):
+    problem = gpt(FULL, sequence=4, micro_batch=1, recompute=recompute)
+    schedule, execution = check_training(problem, Grid(data=2, expert=2, **options), MEGATRON)
+    assert max(execution.allocated_bytes.values()) == volumes(schedule, Choices()).peak_bytes_per_rank_max
+
+
+def test_kept_exchanges_are_not_repeated_and_store_two_tensors_of_each_layer():
+    grid, peaks, sent = Grid(data=2, expert=2), {}, {}
+    for recompute in ("none", "full", KEEP):
+        schedule = schedule_of(gpt(recompute=recompute, layers=5), grid)
+        exchanges = [op.name for op in all_ops(schedule) if getattr(op, "counts", "") and hasattr(op, "back")]
+        sent[recompute] = sum(name.startswith("again") for name in exchanges)
+        peaks[recompute] = volumes(schedule, Choices()).peak_bytes_per_rank_max
+    assert sent == {"none": 0, "full": 2, KEEP: 0}
+    rows, counts = 8 // 2 * 3 * 2, 2 * 4  # rows sent by a rank, and rows of each expert from each rank
+    assert peaks[KEEP] - peaks["full"] == 4 * (2 * rows * 24 * 8 + counts * 4)
+    assert peaks[KEEP] < peaks["none"]
 
 
 def test_dropped_tokens_change_the_loss_and_a_capacity_of_all_tokens_drops_none():
