@@ -17,7 +17,8 @@ The auxiliary loss keeps loads even.  It is that of each sequence, so it is the 
 Source: Shazeer et al., "Outrageously Large Neural Networks: The Sparsely-Gated Mixture-of-Experts Layer", ICLR 2017;
 Fedus, Zoph, Shazeer, "Switch Transformers", JMLR 23, 2022, section 2.2 (auxiliary loss); Jiang et al., "Mixtral of
 Experts", arXiv 2401.04088 (normalised shares); DeepSeek-AI, "DeepSeek-V3 Technical Report", arXiv 2412.19437, section
-2.1.2 (sigmoid, shared experts, the loss of each sequence).
+2.1.2 (sigmoid, shared experts, the loss of each sequence, choice among groups); NVIDIA, Megatron Core,
+megatron.core.transformer.moe.moe_utils (a group's score is the sum of its ⌊k / groups⌋ largest).
 """
 
 from dataclasses import dataclass, replace
@@ -205,6 +206,8 @@ class ExpertMlp:
             ("normalised", float(experts.normalised)),
             ("scale", experts.scale),
             ("capacity", experts.capacity),
+            ("groups", float(experts.groups)),
+            ("chosen_groups", float(experts.chosen_groups)),
         )
 
     def _kernel(self, name: str, function: Function, into: tuple[str, ...], sources: tuple[str, ...]) -> Kernel:

@@ -42,6 +42,8 @@ class Experts:
     balance : coefficient of the auxiliary loss; 0 for none
     biases : whether the router and the products of the experts have biases
     capacity : rows that an expert takes from a rank, as a multiple of the mean expert's; infinite if no row is dropped
+    groups : equal groups of experts, of which a token chooses some before its experts
+    chosen_groups : groups that a token chooses its experts from
 
     Raises
     ------
@@ -61,6 +63,8 @@ class Experts:
     balance: float = 0.0
     biases: bool = False
     capacity: float = inf
+    groups: int = 1
+    chosen_groups: int = 1
 
     def __post_init__(self) -> None:
         for name, number in (("experts", self.count), ("expert_ffn", self.inner)):
@@ -78,8 +82,20 @@ class Experts:
             raise InputError(f"routed_scale {self.scale}: a number above 0 is accepted")
         if not (isfinite(self.balance) and self.balance >= 0):
             raise InputError(f"aux_loss {self.balance}: a number from 0 is accepted")
+        self._check_groups()
         if not self.capacity >= 1:
             raise InputError(f"capacity {self.capacity:g}: a number from 1 is accepted; leave it out to drop no token")
+
+    def _check_groups(self) -> None:
+        """Checks that the chosen groups have as many experts as a token needs."""
+        if self.groups < 1 or self.count % self.groups:
+            raise InputError(f"expert_groups {self.groups}: a number that divides experts = {self.count} is accepted")
+        least = -(-self.chosen * self.groups // self.count)
+        if not least <= self.chosen_groups <= self.groups:
+            raise InputError(
+                f"top_groups {self.chosen_groups}: a whole number from {least} (for top_k = {self.chosen}) to "
+                f"expert_groups = {self.groups} is accepted"
+            )
 
     @property
     def options(self) -> dict[str, object]:
@@ -339,6 +355,8 @@ EXPERT_KEYS = {
     "routed_scale": "scale",
     "aux_loss": "balance",
     "capacity": "capacity",
+    "expert_groups": "groups",
+    "top_groups": "chosen_groups",
 }
 """Fields of `Experts` by the names that `--gpt` and records have for them."""
 NEEDED_KEYS = ("experts", "top_k", "expert_ffn")

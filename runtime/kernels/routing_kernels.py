@@ -27,8 +27,9 @@ def route(args: KernelArguments) -> None:
     (scores,), xp = args.sources, args.xp
     chosen, shares, places, counts = args.into
     top = int(args.scalars["top_k"])
-    chosen[...] = xp.argsort(-scores, axis=1, kind="stable")[:, :top]
-    weights = xp.take_along_axis(_probabilities(args, scores), chosen, axis=1)
+    probabilities = _probabilities(args, scores)
+    chosen[...] = xp.argsort(-_of_chosen_groups(args, scores, probabilities), axis=1, kind="stable")[:, :top]
+    weights = xp.take_along_axis(probabilities, chosen, axis=1)
     if args.scalars["normalised"]:
         weights = weights / weights.sum(axis=1, keepdims=True)
     shares[...] = weights * args.scalars["scale"]
@@ -41,6 +42,20 @@ def route(args: KernelArguments) -> None:
     places[...] = place.reshape(places.shape)
     shares[places < 0] = 0
     counts[...] = xp.minimum(rows, most)
+
+
+def _of_chosen_groups(args: KernelArguments, scores: Array, probabilities: Array) -> Array:
+    """The scores of the experts of the groups that a token chooses; the others are below all numbers."""
+    xp, groups, chosen = args.xp, int(args.scalars["groups"]), int(args.scalars["chosen_groups"])
+    if chosen == groups:
+        return scores
+    of_groups = probabilities.reshape(len(scores), groups, -1)
+    each = max(1, int(args.scalars["top_k"]) // chosen)
+    sums = xp.sort(of_groups, axis=2)[:, :, -each:].sum(axis=2)
+    outside = xp.argsort(-sums, axis=1, kind="stable")[:, chosen:]
+    limited = scores.reshape(of_groups.shape).copy()
+    limited[xp.arange(len(scores))[:, None], outside] = -xp.inf
+    return limited.reshape(scores.shape)
 
 
 def _taken(rows: Array, places: Array, slot: int) -> Array:

@@ -109,7 +109,8 @@ class SerialExperts:
         scores = n @ model.p[f"router W{suffix}"]
         p = self._probabilities(scores)
         if layer not in self._choices:
-            self._choices[layer] = np.argsort(-scores, axis=1, kind="stable")[:, : experts.chosen]
+            ranked = np.where(self._is_in_chosen_group(p), scores, -np.inf)
+            self._choices[layer] = np.argsort(-ranked, axis=1, kind="stable")[:, : experts.chosen]
         is_chosen = np.zeros(p.shape, bool)
         np.put_along_axis(is_chosen, self._choices[layer], True, axis=1)
         total = np.where(is_chosen, p, 0).sum(axis=1, keepdims=True) if experts.normalised else np.ones((len(n), 1))
@@ -130,6 +131,17 @@ class SerialExperts:
             shared = shared_u, model.activated(shared_u)
             output += shared[1] @ model.p[f"shared down W{suffix}"]
         return output, (p, is_chosen, total, shares, saved, shared)
+
+    def _is_in_chosen_group(self, p: Array) -> NDArray[np.bool_]:
+        """Whether an expert is in a group that a token chooses: those whose largest experts have the largest sums."""
+        experts, is_allowed = self._experts, np.zeros(p.shape, bool)
+        size, each = experts.count // experts.groups, max(1, experts.chosen // experts.chosen_groups)
+        for token, of_token in enumerate(p):
+            parts = [sorted(of_token[start : start + size])[::-1] for start in range(0, experts.count, size)]
+            best = sorted(range(experts.groups), key=lambda group: -sum(parts[group][:each]))
+            for group in best[: experts.chosen_groups]:
+                is_allowed[token, group * size : (group + 1) * size] = True
+        return is_allowed
 
     def _taken(self, is_chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Whether an expert takes a token: one of the first that choose it, up to its capacity."""

@@ -37,6 +37,8 @@ KINDS = {
     "not normalised": Experts(4, 3, 10, normalised=False, scale=2.5),
     "sigmoid": replace(EXPERTS, router="sigmoid", scale=1.5),
     "capacity": replace(EXPERTS, capacity=1.0, shared=12),
+    "groups": Experts(12, 4, 10, router="sigmoid", groups=6, chosen_groups=2, balance=0.01),
+    "one group": Experts(8, 2, 10, groups=4, chosen_groups=1, capacity=1.5),
 }
 
 
@@ -312,6 +314,18 @@ def test_memory_is_the_predicted_one_where_capacity_1_leaves_no_expert_more_rows
     problem = gpt(FULL, sequence=4, micro_batch=1, recompute=recompute)
     schedule, execution = check_training(problem, Grid(data=2, expert=2, **options), MEGATRON)
     assert max(execution.allocated_bytes.values()) == volumes(schedule, Choices()).peak_bytes_per_rank_max
+
+
+def test_a_token_has_experts_of_chosen_groups_only():
+    """Expert 0 has the largest score; the two of group 1 have more together."""
+    from quadrille.runtime.kernels.kernel_arguments import KernelArguments
+    from quadrille.runtime.kernels.routing_kernels import route
+
+    scores, into = np.array([[3.0, 0.0, 2.5, 2.0, -1.0, 0.0]]), [np.zeros((1, 2), int), np.zeros((1, 2))]
+    into += [np.zeros((1, 2), int), np.zeros((1, 6), int)]
+    scalars = {"top_k": 2, "sigmoid": 1, "normalised": 1, "scale": 1, "capacity": inf, "groups": 3, "chosen_groups": 1}
+    route(KernelArguments(np, tuple(into), (), (scores,), (), scalars, 0))
+    assert into[0].tolist() == [[2, 3]] and into[3].tolist() == [[0, 0, 1, 1, 0, 0]]
 
 
 def test_kept_exchanges_are_not_repeated_and_store_two_tensors_of_each_layer():
