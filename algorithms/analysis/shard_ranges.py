@@ -170,9 +170,10 @@ def _routed_edges(source: Tensor, into: Tensor, op: AllToAll, coordinates: Coord
     Each member has its rows sorted by expert; the experts of one member after the other have them.
     """
     own, members, member = (into if op.back else source), coordinates.grid.length(op.axis), coordinates.along[op.axis]
-    loads = (source if op.back else into).rows.loads
+    of_experts = (source if op.back else into).rows
+    loads = of_experts.loads
     ends = tuple(
-        Fraction(sum(loads[: cut(len(loads), members, number)[1]]), sum(loads))
+        Fraction(sum(loads[: cut(len(loads), members, number)[1]]), sum(loads) + of_experts.dropped)
         for number in range(members if loads else 0)
     )
 

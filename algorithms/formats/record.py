@@ -117,7 +117,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     pipeline_limit: Count | UnsetType = UNSET
     stages: tuple[Size, ...] | UnsetType = UNSET
     attention: Variant | FusedAttention | UnsetType = UNSET
-    recompute: Literal["none", "selective", "full"] | UnsetType = UNSET
+    recompute: Literal["none", "selective", "full", "full-keep-exchange"] | UnsetType = UNSET
     gradient_bytes: Size | UnsetType = UNSET
     dropout: Annotated[float, Meta(ge=0, lt=1)] | UnsetType = UNSET
     offload: str | UnsetType = UNSET

@@ -86,6 +86,9 @@ class GptSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     normalised_top_k : whether the shares of a token's experts add up to 1
     routed_scale : factor on the shares
     aux_loss : coefficient of the auxiliary loss; 0 for none
+    capacity : rows that an expert takes from a rank, as a multiple of the mean expert's; absent if none is dropped
+    expert_groups : equal groups of experts, of which a token chooses some before its experts
+    top_groups : groups that a token chooses its experts from
     """
 
     layers: Size
@@ -132,6 +135,9 @@ class GptSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     normalised_top_k: bool = True
     routed_scale: Annotated[float, Meta(gt=0)] = 1.0
     aux_loss: Annotated[float, Meta(ge=0)] = 0.0
+    capacity: Annotated[float, Meta(ge=1)] | None = None
+    expert_groups: Size = 1
+    top_groups: Size = 1
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -191,6 +191,7 @@ class Part:
     in_iteration : (loop, index, dimension): iteration `index` of `loop` cuts another dimension (a smaller last
         microbatch); index 0 is not accepted, because an index is 0 outside its loop
     loads : expected rows of each expert, in any unit; the rank has those of its experts instead of an even part
+    dropped : expected rows that no expert takes, in the unit of `loads`
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> rows = Part("m", ("data", "z"))
@@ -221,6 +222,7 @@ class Part:
     band: tuple[int, int] | None = None
     in_iteration: tuple[str, int, str] | None = None
     loads: tuple[int, ...] = ()
+    dropped: int = 0
 
     def __post_init__(self) -> None:
         assert self.in_iteration is None or self.in_iteration[1] > 0, self.in_iteration
@@ -264,7 +266,7 @@ class Part:
         """Rows of the experts of a rank, where each rank of its group sends `length` rows."""
         ranks = coordinates.grid.expert
         own = sum(self.loads[slice(*experts_of(coordinates, len(self.loads)))])
-        expected = length * ranks * Fraction(own, sum(self.loads))
+        expected = length * ranks * Fraction(own, sum(self.loads) + self.dropped)
         return cast(int, expected) if is_mean(length) else round(expected)
 
     def _dimension(self, coordinates: Coordinates) -> str:

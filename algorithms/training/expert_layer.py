@@ -17,7 +17,8 @@ The auxiliary loss keeps loads even.  It is that of each sequence, so it is the 
 Source: Shazeer et al., "Outrageously Large Neural Networks: The Sparsely-Gated Mixture-of-Experts Layer", ICLR 2017;
 Fedus, Zoph, Shazeer, "Switch Transformers", JMLR 23, 2022, section 2.2 (auxiliary loss); Jiang et al., "Mixtral of
 Experts", arXiv 2401.04088 (normalised shares); DeepSeek-AI, "DeepSeek-V3 Technical Report", arXiv 2412.19437, section
-2.1.2 (sigmoid, shared experts, the loss of each sequence).
+2.1.2 (sigmoid, shared experts, the loss of each sequence, choice among groups); NVIDIA, Megatron Core,
+megatron.core.transformer.moe.moe_utils (a group's score is the sum of its ⌊k / groups⌋ largest).
 """
 
 from dataclasses import dataclass, replace
@@ -152,7 +153,7 @@ class ExpertMlp:
         """Rows of tokens for each chosen expert: at the rank of the token, and at the rank of the expert."""
         hidden, inner, up = Part("hidden"), Part("expert inner"), Part("expert inner", unit=self.up_columns)
         of_tokens = scheme.stream.cut_rows(replace(self.rows, unit=self.rows.unit * self.experts.chosen))
-        of_experts = replace(of_tokens, loads=self.loads) if self.is_spread else of_tokens
+        of_experts = self._of_experts(of_tokens) if self.is_spread else of_tokens
         stays: tuple[tuple[str, Part, Copies], ...] = (
             (("sent rows", hidden, ()), ("dsent rows", hidden, ())) if self.is_spread else ()
         )
@@ -173,6 +174,11 @@ class ExpertMlp:
                 for name, columns, copies in away
             ),
         )
+
+    def _of_experts(self, of_tokens: Part) -> Part:
+        """Rows at the ranks of their experts, of which each takes no more than its capacity."""
+        taken = self.experts.taken(self.loads)
+        return replace(of_tokens, loads=taken, dropped=sum(self.loads) - sum(taken))
 
     def _parameters(self, scheme: Scheme) -> tuple[Parameter, ...]:
         """The weights of all experts of a rank, one below the other."""
@@ -199,6 +205,9 @@ class ExpertMlp:
             ("sigmoid", float(experts.router == "sigmoid")),
             ("normalised", float(experts.normalised)),
             ("scale", experts.scale),
+            ("capacity", experts.capacity),
+            ("groups", float(experts.groups)),
+            ("chosen_groups", float(experts.chosen_groups)),
         )
 
     def _kernel(self, name: str, function: Function, into: tuple[str, ...], sources: tuple[str, ...]) -> Kernel:

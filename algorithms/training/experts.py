@@ -2,12 +2,14 @@
 
 Source: Jiang et al., "Mixtral of Experts", arXiv 2401.04088 (normalised shares); DeepSeek-AI, "DeepSeek-V3 Technical
 Report", arXiv 2412.19437, section 2.1.2 (sigmoid, shared experts); Dai et al., "DeepSeekMoE", arXiv 2401.06066
-(fine-grained experts).
+(fine-grained experts); Lepikhin et al., "GShard", ICLR 2021, section 2.2, and NVIDIA, Megatron Core,
+megatron.core.transformer.moe.moe_utils (capacity, dropped by position).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import isfinite
+from fractions import Fraction
+from math import ceil, inf, isfinite, isinf
 from typing import Literal, get_args
 
 from quadrille.algorithms.errors import InputError
@@ -39,6 +41,9 @@ class Experts:
     scale : factor on the shares
     balance : coefficient of the auxiliary loss; 0 for none
     biases : whether the router and the products of the experts have biases
+    capacity : rows that an expert takes from a rank, as a multiple of the mean expert's; infinite if no row is dropped
+    groups : equal groups of experts, of which a token chooses some before its experts
+    chosen_groups : groups that a token chooses its experts from
 
     Raises
     ------
@@ -57,6 +62,9 @@ class Experts:
     scale: float = 1.0
     balance: float = 0.0
     biases: bool = False
+    capacity: float = inf
+    groups: int = 1
+    chosen_groups: int = 1
 
     def __post_init__(self) -> None:
         for name, number in (("experts", self.count), ("expert_ffn", self.inner)):
@@ -74,6 +82,20 @@ class Experts:
             raise InputError(f"routed_scale {self.scale}: a number above 0 is accepted")
         if not (isfinite(self.balance) and self.balance >= 0):
             raise InputError(f"aux_loss {self.balance}: a number from 0 is accepted")
+        self._check_groups()
+        if not self.capacity >= 1:
+            raise InputError(f"capacity {self.capacity:g}: a number from 1 is accepted; leave it out to drop no token")
+
+    def _check_groups(self) -> None:
+        """Checks that the chosen groups have as many experts as a token needs."""
+        if self.groups < 1 or self.count % self.groups:
+            raise InputError(f"expert_groups {self.groups}: a number that divides experts = {self.count} is accepted")
+        least = -(-self.chosen * self.groups // self.count)
+        if not least <= self.chosen_groups <= self.groups:
+            raise InputError(
+                f"top_groups {self.chosen_groups}: a whole number from {least} (for top_k = {self.chosen}) to "
+                f"expert_groups = {self.groups} is accepted"
+            )
 
     @property
     def options(self) -> dict[str, object]:
@@ -146,6 +168,25 @@ class Experts:
             **({"shared inner": self.shared} if self.shared else {}),
         }
 
+    def most_rows(self, rows: int) -> int:
+        """Most rows that an expert takes, of all rows that a rank sends to experts at once.
+
+            ⌈capacity · rows / experts⌉
+
+        >>> Experts(8, 2, 16, capacity=1.25).most_rows(2 * 20), Experts(8, 2, 16).most_rows(2 * 20)
+        (7, 40)
+        """
+        return most_rows(self.capacity, rows, self.count)
+
+    def taken(self, loads: tuple[int, ...]) -> tuple[int, ...]:
+        """Rows that experts take of those that routers send them, in the same unit.
+
+        >>> Experts(4, 1, 8, capacity=1.5).taken((6, 0, 1, 1))
+        (3, 0, 1, 1)
+        """
+        most = self.most_rows(sum(loads))
+        return tuple(min(load, most) for load in loads)
+
     def check(self, grid: Grid) -> None:
         """Checks that the ranks along the expert axis can share out the experts.
 
@@ -159,6 +200,11 @@ class Experts:
                 f"grid expert={grid.expert}: the ranks along expert share out the experts, so it must divide "
                 f"experts = {self.count}: accepted are {divisors}"
             )
+
+
+def most_rows(capacity: float, rows: int, experts: int) -> int:
+    """Most rows of one of a number of experts, of all rows that a rank sends to experts at once."""
+    return rows if isinf(capacity) else min(rows, ceil(Fraction(str(capacity)) * rows / experts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +354,9 @@ EXPERT_KEYS = {
     "normalised_top_k": "normalised",
     "routed_scale": "scale",
     "aux_loss": "balance",
+    "capacity": "capacity",
+    "expert_groups": "groups",
+    "top_groups": "chosen_groups",
 }
 """Fields of `Experts` by the names that `--gpt` and records have for them."""
 NEEDED_KEYS = ("experts", "top_k", "expert_ffn")

@@ -34,7 +34,7 @@ from typing import Any
 
 from quadrille.algorithms.schedule.kernel_signatures import seen_pairs
 from quadrille.algorithms.training.model_shapes import ModelShape
-from quadrille.algorithms.training.recompute import Attention, Recompute
+from quadrille.algorithms.training.recompute import WHOLE_LAYERS, Attention, Recompute
 
 WITHOUT_WINDOW: dict[str, Any] = {"window": 0, "global_every": 0, "local_rotary_base": 0.0}
 """Traits of an architecture whose layers see all tokens."""
@@ -91,7 +91,8 @@ def step_flops(
     StepFlops(model=124416, hardware=162816)
     """
     squares = causal_flops(shape, batch)
-    again = {"none": 0, "selective": squares if attention == "unfused" else 0, "full": layers_flops(shape, batch)}
+    again = {"none": 0, "selective": squares if attention == "unfused" else 0}
+    again |= {word: layers_flops(shape, batch) for word in WHOLE_LAYERS}
     scored = squares * shape.scored // (shape.scored + shape.attended)
     in_gradient = scored if attention != "unfused" else 0
     table = 2 * batch * shape.sequence * shape.table

@@ -168,6 +168,8 @@ class Gpt:
         if self.experts is None:
             if self.expert_load is not None:
                 raise InputError(f"expert-load {self.expert_load}: the model has no experts; leave it out")
+            if self.recompute == "full-keep-exchange":
+                raise InputError(f"recompute {self.recompute!r}: the model has no experts; full is accepted")
             return
         self.loads  # noqa: B018 - checks that each expert has a load
         self.experts.dense(self.layers)

@@ -10,6 +10,9 @@
                 selective   attention weights are not stored; unfused attention runs forward again before its gradient
                 full        only the input of each layer is stored; the whole layer runs forward again before its
                             backward pass
+                full-keep-exchange
+                            the same, but rows that were exchanged among the ranks of experts are stored, too, so the
+                            second forward pass exchanges none
 
 Fused attention stores no attention weights, so that selective recomputation adds nothing to it.  With unfused attention
 and recomputation the attention weights of one layer at a time are in memory.
@@ -20,7 +23,8 @@ serves the backward pass, so weights are gathered as often as without recomputat
 
 Source: Chen et al., "Training deep nets with sublinear memory cost", 2016 (full); Korthikanti et al., "Reducing
 Activation Recomputation in Large Transformer Models", arXiv 2205.05198, section 5 (selective); Dao et al.,
-"FlashAttention", 2022, section 3.1 (fused).
+"FlashAttention", 2022, section 3.1 (fused); Singh et al., "A Hybrid Tensor-Expert-Data Parallelism Approach to Optimize
+Mixture-of-Experts Training", ICS 2023, section 5.2 (communication-aware checkpointing: exchanged rows are stored).
 """
 
 from dataclasses import replace
@@ -29,18 +33,21 @@ from typing import Literal, TypeVar, get_args
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.passes.rewriting import filter_ops, map_ops
 from quadrille.algorithms.schedule.kernel_signatures import FUSED_ATTENTION, FusedAttention
-from quadrille.algorithms.schedule.ops import AllGather, Broadcast, Op, writes
-from quadrille.algorithms.schedule.program import Choice, repeats
+from quadrille.algorithms.schedule.ops import AllGather, AllToAll, Broadcast, Op, writes
+from quadrille.algorithms.schedule.program import Choice, ops, repeats
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.layers import Layer
 
 Attention = Literal["fused", "unfused"] | FusedAttention
-Recompute = Literal["none", "selective", "full"]
+Recompute = Literal["none", "selective", "full", "full-keep-exchange"]
 Word = TypeVar("Word", bound=str)
 Fetch = AllGather | Broadcast
 """Ops that bring a rank what others hold."""
 ATTENTIONS: tuple[Attention, ...] = ("fused", "unfused", *FUSED_ATTENTION)
-RECOMPUTES: tuple[Recompute, ...] = get_args(Recompute)
+RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
+"""Kinds of recomputation that every model has."""
+WHOLE_LAYERS: tuple[Recompute, ...] = ("full", "full-keep-exchange")
+"""Kinds of recomputation under which a whole layer runs forward again."""
 
 
 def find_attention(word: str) -> Attention:
@@ -66,7 +73,7 @@ def find_recompute(word: str) -> Recompute:
     ------
     InputError : an unknown word
     """
-    return _find("recompute", word, RECOMPUTES)
+    return _find("recompute", word, get_args(Recompute))
 
 
 def _find(quantity: str, word: str, accepted: tuple[Word, ...]) -> Word:
@@ -77,21 +84,31 @@ def _find(quantity: str, word: str, accepted: tuple[Word, ...]) -> Word:
     raise InputError(f"{quantity} {word!r}: accepted are {', '.join(accepted)}")
 
 
-def with_recomputation(layer: Layer, output: str) -> Layer:
+def with_recomputation(layer: Layer, output: str, *, keeps_exchange: bool = False) -> Layer:
     """Returns the layer with its forward pass, except for the op that writes `output`, repeated before its backward
     pass.
 
     Copies of gathered parameters that serve both passes are kept; everything else exists for one layer at a time.
+
+    Parameters
+    ----------
+    layer : the layer
+    output : activation that the layer returns
+    keeps_exchange : whether the results of exchanges among ranks of experts are kept, too
     """
     parameters = {tensor.name for tensor in layer.parameters}
     fetches = [op for op in layer.forward if isinstance(op, Fetch)]
     kept = {op.into for op in fetches if op.source in parameters and _has_copies(layer, op.into)}
-    forward = filter_ops(layer.forward, lambda op: output not in writes(op) and not _fills(op, kept))
+    exchanges = [op for op in ops(layer.forward) if keeps_exchange and isinstance(op, AllToAll) and op.counts]
+    exchanged = {name for op in exchanges for name in (op.into, op.counts)}
+    forward = filter_ops(
+        layer.forward, lambda op: not {output, *exchanged}.intersection(writes(op)) and not _fills(op, kept)
+    )
     fetched = {op.into for op in forward if isinstance(op, Fetch)}
     within = {entry.loop for entry in repeats(layer.forward) if not isinstance(entry, Choice)}
     return replace(
         layer,
-        tensors=tuple(tensor if tensor.name in kept else _once(tensor, within) for tensor in layer.tensors),
+        tensors=tuple(tensor if tensor.name in kept | exchanged else _once(tensor, within) for tensor in layer.tensors),
         backward=(
             *map_ops(forward, lambda op: replace(op, name=f"again {op.name}")),
             *filter_ops(layer.backward, lambda op: not _fills(op, fetched)),

@@ -39,7 +39,7 @@ from quadrille.algorithms.training.latent_attention import LatentAttention
 from quadrille.algorithms.training.layers import Layer
 from quadrille.algorithms.training.normalisation import Norm, normalisation
 from quadrille.algorithms.training.query_key_norm import query_key_norm
-from quadrille.algorithms.training.recompute import Attention, Recompute, with_recomputation
+from quadrille.algorithms.training.recompute import WHOLE_LAYERS, Attention, Recompute, with_recomputation
 from quadrille.algorithms.training.scheme import Linear, Orientation, Scheme
 from quadrille.algorithms.training.small_numbers import small_linear, without_unread_copies
 
@@ -172,7 +172,9 @@ def transformer_layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
     layer = _layer(shape, rows, scheme)
     if shape.products is not None:
         layer = without_unread_copies(layer)
-    return with_recomputation(layer, output="X") if shape.recompute == "full" else layer
+    if shape.recompute not in WHOLE_LAYERS:
+        return layer
+    return with_recomputation(layer, output="X", keeps_exchange=shape.recompute == "full-keep-exchange")
 
 
 def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:

@@ -152,7 +152,7 @@ def _chains(prepared: PreparedExperiment, stages: Stages) -> list[list[list[int]
 def _hottest_shard(experiment: Experiment) -> int:
     """The data shard of the first ranks with the most rows of experts; 0 for even loads."""
     problem, ranks = experiment.problem, experiment.grid.expert
-    loads = problem.loads if isinstance(problem, Gpt) else ()
+    loads = problem.experts.taken(problem.loads) if isinstance(problem, Gpt) and problem.experts else ()
     each = len(loads) // ranks
     return max(range(ranks), key=lambda rank: sum(loads[rank * each : (rank + 1) * each]))
 

@@ -22,6 +22,7 @@ from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.pipeline import Stages
+from quadrille.algorithms.training.recompute import WHOLE_LAYERS
 from quadrille.algorithms.training.transformer import LAYER
 from quadrille.experiments.predict.layer_extrapolation import single_layer_count
 from quadrille.experiments.predict.pipeline_slots import KINDS, SlotSeconds, stage_ends
@@ -205,7 +206,7 @@ def step_parts(each: Iterable[tuple[Loops, float]], sampled: TrainingExperiment)
         totals[loops] += seconds
     stages, problem = sampled.stages, sampled.problem
     assert isinstance(problem, Gpt)
-    forward = 1 / 4 if problem.recompute == "full" else 1 / 3
+    forward = 1 / 4 if problem.recompute in WHOLE_LAYERS else 1 / 3
     layer = totals[OF_LAYERS] / stages.layers
     if stages.microbatches == 1:
         return StepParts(totals[NEITHER], 0.0, 0.0, layer, forward)

@@ -9,6 +9,7 @@ from quadrille.algorithms.analysis.axonn import MODELLED, block_seconds
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.training.offload import DEFAULT_BUCKET
+from quadrille.algorithms.training.recompute import WHOLE_LAYERS
 from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.rank.candidate_grids import CandidateGrids, Ints, candidate_grids
 from quadrille.experiments.rank.memory_by_grid import host_bytes_by_grid, peak_bytes_by_grid
@@ -165,7 +166,7 @@ def _communication_seconds(
         question.products(),
         fitting.lengths,
         bandwidths,
-        recomputed=question.problem.recompute == "full",
+        recomputed=question.problem.recompute in WHOLE_LAYERS,
         gradient_bytes=question.problem.precision.gradient_bytes * question.problem.kept_share,
     )
     return {axis: question.shape.layers * seconds for axis, seconds in block.items()}

@@ -19,6 +19,7 @@ from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
 from quadrille.algorithms.training.flops import least_layer_flops
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.model_shapes import ModelShape
+from quadrille.algorithms.training.recompute import WHOLE_LAYERS
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.simulator.machine.compute_model import TABLE_DTYPES
 from quadrille.topologies.machines.machine import HostLink, Machine
@@ -144,7 +145,7 @@ def estimated_seconds(
         products if shape.experts is None else products[:ATTENTION_PRODUCTS],
         {axis: grid.length(axis) for axis in MODELLED} | {"data": grid.data * grid.context},
         bandwidths,
-        recomputed=problem.recompute == "full",
+        recomputed=problem.recompute in WHOLE_LAYERS,
         gradient_bytes=problem.gradient_bytes * problem.kept_share,
     )
     of_weights = stages.microbatches * (GATHERED_ONCE if problem.gathered == "keep" else 1)

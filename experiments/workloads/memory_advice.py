@@ -87,7 +87,7 @@ def _activation_advice(size: int, options: MemoryOptions) -> str:
     """The size of activations and buffers, and what makes them smaller."""
     helps = ["a shorter --sequence"] if options.sequence else []
     helps += ["--attention fused"] if options.attention == "unfused" else []
-    helps += ["--recompute full"] if options.recompute != "full" and options.sequence else []
+    helps += ["--recompute full"] if not options.recompute.startswith("full") and options.sequence else []
     if not options.one_by_one:
         helps += ["a smaller --micro-batch", "a smaller --batch"]
     elif options.more_ranks_help or not helps:

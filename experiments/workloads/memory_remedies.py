@@ -11,6 +11,7 @@ from typing import Any
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.offload import Offload
+from quadrille.algorithms.training.recompute import WHOLE_LAYERS
 from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
@@ -69,7 +70,7 @@ def _missing_options(experiment: TrainingExperiment) -> dict[str, Changes]:
     sparse: Changes = {"sparsity": problem.sparsity or SPARSITY, "sparse_states": True}
     sparse_flags = "--sparse-states" if problem.sparsity else f"--sparsity {SPARSITY:g} --sparse-states"
     lacks_offload, lacks_sparse = problem.offload is None, not problem.pruning.compressed
-    lacks_recompute = isinstance(problem, Gpt) and problem.recompute != "full"
+    lacks_recompute = isinstance(problem, Gpt) and problem.recompute not in WHOLE_LAYERS
     table: tuple[tuple[str, Changes, bool], ...] = (
         ("--zero 1", {"zero": 1}, experiment.grid.data * experiment.grid.context > 1 and problem.zero < 1),
         ("--recompute full", recompute, lacks_recompute),

@@ -80,6 +80,8 @@ def _expert_words(gpt: GptSizes) -> Iterator[str]:
         yield f"experts in every layer of {gpt.experts_every}"
     if gpt.shared_ffn:
         yield f"shared expert of {gpt.shared_ffn}"
+    if gpt.capacity is not None:
+        yield f"capacity {gpt.capacity:g}"
 
 
 def workload_flags(record: Record) -> list[str]:
@@ -114,7 +116,10 @@ def _architecture(gpt: GptSizes) -> "Architecture":
 def _experts(gpt: GptSizes) -> "Experts | None":
     from quadrille.algorithms.training.experts import EXPERT_KEYS, changed_experts
 
-    return changed_experts(None, {key: getattr(gpt, key) for key in EXPERT_KEYS}) if gpt.experts else None
+    if not gpt.experts:
+        return None
+    values = {key: getattr(gpt, key) for key in EXPERT_KEYS}
+    return changed_experts(None, {key: value for key, value in values.items() if value is not None})
 
 
 def sized_flag(gpt: GptSizes) -> str:
@@ -182,9 +187,13 @@ def expert_load_lines(record: Record) -> Iterator[str]:
 
     load = parse_expert_load(text)
     assert load is not None
-    loads = load.of(gpt.experts)
+    routed, of_model = load.of(gpt.experts), _experts(gpt)
+    assert of_model is not None
+    loads = of_model.taken(routed)
     mean, hottest = sum(loads) / len(loads), max(range(len(loads)), key=loads.__getitem__)
     yield f"the hottest expert is {hottest}, with {loads[hottest] / mean:.3g} times the rows of the mean expert"
+    if sum(loads) < sum(routed):
+        yield f"{1 - sum(loads) / sum(routed):.1%} of the rows are dropped, at capacity {of_model.capacity:g}"
     if ranks == 1:
         return
     each = len(loads) // ranks

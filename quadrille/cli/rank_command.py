@@ -77,7 +77,7 @@ RANKED = flags_from(
         str,
         flag(
             "--recompute",
-            "none|selective|full,…",
+            "none|selective|full|full-keep-exchange,…",
             "What the backward pass recomputes; several are searched. By default selective, as Megatron-LM users run.",
         ),
     ],

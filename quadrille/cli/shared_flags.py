@@ -102,8 +102,9 @@ Recompute = Annotated[
     str,
     flag(
         "--recompute",
-        "none|selective|full",
-        "What the backward pass recomputes instead of storing: nothing, unfused attention, or whole layers.",
+        "none|selective|full|full-keep-exchange",
+        "What the backward pass recomputes instead of storing: nothing, unfused attention, whole layers, or whole "
+        "layers but the rows that experts exchange.",
     ),
 ]
 GradientBytes = Annotated[

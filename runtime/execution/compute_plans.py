@@ -121,6 +121,8 @@ class ComputePlanner:
                 case "TN":
                     self._library.matmul(a[of_expert].T, b[of_expert], c[weights])
             start += rows
+        if op.layout != "TN":
+            self._library.zero(c[start:])  # rows that no expert takes
 
     def _gemm(self, op: Gemm, coordinates: Coordinates) -> Callable[[], None]:
         a, b = self._buffers.matrix(op.a, coordinates), self._buffers.matrix(op.b, coordinates)

@@ -2,10 +2,14 @@
 
 A token has a row for each chosen expert.  `places` says where each row stands when the rows of a rank are sorted by
 expert; rows of one expert keep the order of the tokens.  Experts with equal scores are chosen by their number.
+
+With a capacity, an expert takes the first rows up to it, and the others are dropped: their place is -1, their share 0.
+Then the last row of a rank's rows stays unused, so place -1 harms nothing when it is written.
 """
 
 from typing import Any
 
+from quadrille.algorithms.training.experts import most_rows
 from quadrille.runtime.arrays.array_library import Array
 from quadrille.runtime.kernels.kernel_arguments import KernelArguments
 
@@ -23,17 +27,43 @@ def route(args: KernelArguments) -> None:
     (scores,), xp = args.sources, args.xp
     chosen, shares, places, counts = args.into
     top = int(args.scalars["top_k"])
-    chosen[...] = xp.argsort(-scores, axis=1, kind="stable")[:, :top]
-    weights = xp.take_along_axis(_probabilities(args, scores), chosen, axis=1)
+    probabilities = _probabilities(args, scores)
+    chosen[...] = xp.argsort(-_of_chosen_groups(args, scores, probabilities), axis=1, kind="stable")[:, :top]
+    weights = xp.take_along_axis(probabilities, chosen, axis=1)
     if args.scalars["normalised"]:
         weights = weights / weights.sum(axis=1, keepdims=True)
     shares[...] = weights * args.scalars["scale"]
-    flat = chosen.reshape(-1)
-    order = xp.argsort(flat, kind="stable")
+    flat, experts = chosen.reshape(-1), scores.shape[1]
+    order, rows = xp.argsort(flat, kind="stable"), xp.bincount(flat, minlength=experts)
+    most = most_rows(args.scalars["capacity"], flat.size, experts)
+    is_taken = xp.arange(flat.size) - (xp.cumsum(rows) - rows)[flat[order]] < most
     place = xp.empty_like(flat)
-    place[order] = xp.arange(flat.size, dtype=place.dtype)
+    place[order] = xp.where(is_taken, xp.cumsum(is_taken) - 1, -1)
     places[...] = place.reshape(places.shape)
-    counts[...] = xp.bincount(flat, minlength=scores.shape[1])
+    shares[places < 0] = 0
+    counts[...] = xp.minimum(rows, most)
+
+
+def _of_chosen_groups(args: KernelArguments, scores: Array, probabilities: Array) -> Array:
+    """The scores of the experts of the groups that a token chooses; the others are below all numbers."""
+    xp, groups, chosen = args.xp, int(args.scalars["groups"]), int(args.scalars["chosen_groups"])
+    if chosen == groups:
+        return scores
+    of_groups = probabilities.reshape(len(scores), groups, -1)
+    each = max(1, int(args.scalars["top_k"]) // chosen)
+    sums = xp.sort(of_groups, axis=2)[:, :, -each:].sum(axis=2)
+    outside = xp.argsort(-sums, axis=1, kind="stable")[:, chosen:]
+    limited = scores.reshape(of_groups.shape).copy()
+    limited[xp.arange(len(scores))[:, None], outside] = -xp.inf
+    return limited.reshape(scores.shape)
+
+
+def _taken(rows: Array, places: Array, slot: int) -> Array:
+    """The row of every token for its expert of a slot; zeros where the row is dropped."""
+    place = places[:, slot]
+    taken = rows[place]
+    taken[place < 0] = 0
+    return taken
 
 
 def route_gradient(args: KernelArguments) -> None:
@@ -90,17 +120,17 @@ def permute(args: KernelArguments) -> None:
 def permute_gradient(args: KernelArguments) -> None:
     """The sum of the gradients of a token's rows."""
     towards_rows, places = args.sources
-    args.into[0][...] = towards_rows[places[:, 0]]
+    args.into[0][...] = _taken(towards_rows, places, 0)
     for slot in range(1, places.shape[1]):
-        args.into[0][...] += towards_rows[places[:, slot]]
+        args.into[0][...] += _taken(towards_rows, places, slot)
 
 
 def combine(args: KernelArguments) -> None:
     """The sum of a token's rows, each multiplied by its share."""
     rows, shares, places = args.sources
-    args.into[0][...] = rows[places[:, 0]] * shares[:, :1]
+    args.into[0][...] = _taken(rows, places, 0) * shares[:, :1]
     for slot in range(1, places.shape[1]):
-        args.into[0][...] += rows[places[:, slot]] * shares[:, slot : slot + 1]
+        args.into[0][...] += _taken(rows, places, slot) * shares[:, slot : slot + 1]
 
 
 def combine_gradient(args: KernelArguments) -> None:
@@ -109,4 +139,4 @@ def combine_gradient(args: KernelArguments) -> None:
     towards_rows, towards_shares = args.into
     for slot in range(places.shape[1]):
         towards_rows[places[:, slot]] = g * shares[:, slot : slot + 1]
-        towards_shares[:, slot] = (g * rows[places[:, slot]]).sum(axis=1)
+        towards_shares[:, slot] = (g * _taken(rows, places, slot)).sum(axis=1)

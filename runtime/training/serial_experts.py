@@ -1,16 +1,45 @@
 """The serial reference of layers of experts, in float64: loops visit tokens' choices expert by expert.
 
-Only the description of the experts is shared with the schedules and kernels.
+Only the description of the experts is shared with the schedules and kernels.  A capacity holds for the tokens that a
+rank routes at once, so the reference drops those of each rank and microbatch of the schedule.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.experts import Experts
+from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.runtime.training.serial_training import Array, Matrices
+from quadrille.runtime.training.tensor_copies import TensorCopy, shape_of
+from quadrille.runtime.training.training_data import rows_in_batch
+
+Rows = NDArray[np.int64]
+
+
+def rows_routed_together(schedule: Schedule, sequence: int) -> list[Rows]:
+    """The rows of the batch that each rank routes in each microbatch, in the order of the rank.
+
+    Parameters
+    ----------
+    schedule : schedule of a model with experts
+    sequence : tokens of a sequence
+    """
+    tokens = schedule.tensors["tokens"]
+    routed, rows_of_microbatch = replace(tokens, rows=schedule.tensors["chosen"].rows), shape_of(schedule, tokens)[0]
+    by_range: dict[tuple[int, int, int], Rows] = {}
+    for rank in range(schedule.grid.size):
+        for coordinates in tokens.copy_coordinates(schedule.coordinates(rank)):
+            number, (first, stop) = coordinates.indices.get(MICROBATCH, 0), routed.rows.bounds(coordinates)
+            if (number, first, stop) not in by_range:
+                copy = TensorCopy(routed, coordinates.indices)
+                rows = rows_in_batch(schedule, copy, np.arange(first, stop), sequence)
+                by_range[number, first, stop] = rows + number * rows_of_microbatch
+    return list(by_range.values())
 
 
 class SerialModel(Protocol):
@@ -34,12 +63,19 @@ class SerialExperts:
     sequences : sequences of the batch, over which the auxiliary loss is a mean
     layers : number of layers of the model
     choices : experts of every token, by layer; a layer that has none chooses, and its choice is added
+    together : rows of the batch of which an expert takes its capacity; all rows if it is empty
     """
 
     def __init__(
-        self, experts: Experts, sequences: int, layers: int, choices: dict[int, NDArray[np.int64]] | None = None
+        self,
+        experts: Experts,
+        sequences: int,
+        layers: int,
+        choices: dict[int, Rows] | None = None,
+        together: Sequence[Rows] = (),
     ) -> None:
         self._experts, self._sequences, self._layers = experts, sequences, layers
+        self._together = together
         self._choices = {} if choices is None else choices
         self.auxiliary_loss = 0.0
 
@@ -73,16 +109,18 @@ class SerialExperts:
         scores = n @ model.p[f"router W{suffix}"]
         p = self._probabilities(scores)
         if layer not in self._choices:
-            self._choices[layer] = np.argsort(-scores, axis=1, kind="stable")[:, : experts.chosen]
+            ranked = np.where(self._is_in_chosen_group(p), scores, -np.inf)
+            self._choices[layer] = np.argsort(-ranked, axis=1, kind="stable")[:, : experts.chosen]
         is_chosen = np.zeros(p.shape, bool)
         np.put_along_axis(is_chosen, self._choices[layer], True, axis=1)
         total = np.where(is_chosen, p, 0).sum(axis=1, keepdims=True) if experts.normalised else np.ones((len(n), 1))
-        shares = np.where(is_chosen, p / total, 0) * experts.scale
+        is_taken = self._taken(is_chosen)
+        shares = np.where(is_taken, p / total, 0) * experts.scale
         output, saved = np.zeros_like(n), []
         for expert, (up, down) in enumerate(
             zip(self._weights(model, "up", layer), self._weights(model, "down", layer), strict=True)
         ):
-            rows = np.flatnonzero(is_chosen[:, expert])
+            rows = np.flatnonzero(is_taken[:, expert])
             u = n[rows] @ up
             active = model.activated(u)
             output[rows] += shares[rows, expert, None] * (active @ down)
@@ -93,6 +131,26 @@ class SerialExperts:
             shared = shared_u, model.activated(shared_u)
             output += shared[1] @ model.p[f"shared down W{suffix}"]
         return output, (p, is_chosen, total, shares, saved, shared)
+
+    def _is_in_chosen_group(self, p: Array) -> NDArray[np.bool_]:
+        """Whether an expert is in a group that a token chooses: those whose largest experts have the largest sums."""
+        experts, is_allowed = self._experts, np.zeros(p.shape, bool)
+        size, each = experts.count // experts.groups, max(1, experts.chosen // experts.chosen_groups)
+        for token, of_token in enumerate(p):
+            parts = [sorted(of_token[start : start + size])[::-1] for start in range(0, experts.count, size)]
+            best = sorted(range(experts.groups), key=lambda group: -sum(parts[group][:each]))
+            for group in best[: experts.chosen_groups]:
+                is_allowed[token, group * size : (group + 1) * size] = True
+        return is_allowed
+
+    def _taken(self, is_chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Whether an expert takes a token: one of the first that choose it, up to its capacity."""
+        is_taken = np.zeros_like(is_chosen)
+        for rows in self._together or (np.arange(len(is_chosen)),):
+            most = self._experts.most_rows(len(rows) * self._experts.chosen)
+            of_rows = is_chosen[rows]
+            is_taken[rows] = of_rows & (of_rows.cumsum(axis=0) <= most)
+        return is_taken
 
     def backward(self, model: SerialModel, n: Array, saved: Any, g: Array, layer: int) -> Array:
         """The gradient of the input; adds to the gradients of the parameters."""

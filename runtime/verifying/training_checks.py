@@ -41,7 +41,7 @@ from quadrille.runtime.operands.input_sources import WholeMatrices
 from quadrille.runtime.operands.rectangles import Rectangle
 from quadrille.runtime.training.pruned_blocks import Mask
 from quadrille.runtime.training.pruned_source import TrainingInputs, pruned_block
-from quadrille.runtime.training.serial_experts import SerialExperts
+from quadrille.runtime.training.serial_experts import SerialExperts, rows_routed_together
 from quadrille.runtime.training.serial_training import LossOf, Matrices, mlp_loss, train
 from quadrille.runtime.training.serial_transformer import gpt_loss
 from quadrille.runtime.training.tensor_copies import pruned_copy, shape_of
@@ -127,7 +127,7 @@ def serial_reference(
     masks = _masks(schedule, source, whole)
     initial_parameters = {name: value for name, value in whole.items() if name not in moments}
     steps = range(first_step, first_step + problem.steps)
-    loss_of, terms = _loss_of(problem, data)
+    loss_of, terms = _loss_of(problem, schedule, data)
     exact_run = _train(initial_parameters, whole, loss_of, steps, problem.adam, masks, _unperturbed)
     rows = problem.tokens if isinstance(problem, Gpt) else problem.rows
     small = rows * problem.steps * sum(value.size for value in initial_parameters.values()) <= SMALL
@@ -161,16 +161,21 @@ def _distances(exact_run: SerialRun, perturbed_run: SerialRun) -> Iterator[tuple
         yield f"loss {step}", abs(loss - perturbed_loss)
 
 
-def _loss_of(problem: Gpt | Mlp, data: TrainingSource) -> tuple[LossOf, int]:
+def _loss_of(problem: Gpt | Mlp, schedule: Schedule, data: TrainingSource) -> tuple[LossOf, int]:
     """The loss function of a problem, and the number of terms of its longest sum."""
     match problem:
         case Gpt() as gpt:
             terms = max(gpt.tokens, gpt.sizes["inner"], gpt.vocabulary)  # an expert has at most all tokens
+            together = rows_routed_together(schedule, gpt.sequence) if gpt.experts else []
 
             def loss(parameters: Mapping[str, Array], step: int) -> tuple[float, Matrices]:
                 tokens, targets = data.tokens(step, gpt.batch)
                 dropout = gpt.dropout_of(gpt.batch)
-                experts = None if gpt.experts is None else SerialExperts(gpt.experts, gpt.batch, gpt.layers)
+                experts = (
+                    None
+                    if gpt.experts is None
+                    else SerialExperts(gpt.experts, gpt.batch, gpt.layers, together=together)
+                )
                 model = gpt.layers, gpt.heads, gpt.architecture, dropout, step, experts
                 return gpt_loss(parameters, tokens, targets, *model)
 

@@ -16,7 +16,7 @@ from quadrille.algorithms.training.mlp import Mlp, mlp_schedule
 from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
-from quadrille.runtime.training.serial_experts import SerialExperts
+from quadrille.runtime.training.serial_experts import SerialExperts, rows_routed_together
 from quadrille.runtime.training.serial_training import mlp_loss, train
 from quadrille.runtime.training.serial_transformer import gpt_loss
 from quadrille.runtime.training.tensor_copies import TensorCopy
@@ -105,25 +105,32 @@ def in_batch_order(schedule, matrices, sequence):
     return ordered
 
 
-def reference(problem, matrices):
-    """Losses, parameters and last gradients of the serial reference."""
+def reference(problem, matrices, together=()):
+    """Losses, parameters and last gradients of the serial reference.
+
+    Parameters
+    ----------
+    together : rows of the batch that are routed together; all rows if it is empty
+    """
     if isinstance(problem, Mlp):
         names = [name for name in matrices if name.startswith("L")]
         parts = {kind: np.concatenate(_microbatches(matrices, kind)) for kind in ("H0", "T")}
         loss_of = lambda held, _step: mlp_loss(held, parts["H0"], parts["T"])  # noqa: E731 - two lines of one thing
     else:
         names = [name for name in matrices if not name.startswith(("tokens", "targets"))]
-        loss_of = partial(_gpt_loss_of, problem, matrices)
+        loss_of = partial(_gpt_loss_of, problem, matrices, together)
     return train({name: matrices[name] for name in names}, loss_of, range(problem.steps), problem.adam)
 
 
-def _gpt_loss_of(problem, matrices, held, step):
+def _gpt_loss_of(problem, matrices, together, held, step):
     tokens, targets = (
         np.concatenate(_microbatches(matrices, f"{kind} step {step}")).reshape(-1, problem.sequence)
         for kind in ("tokens", "targets")
     )
     dropout = problem.dropout_of(problem.batch)
-    experts = SerialExperts(problem.experts, problem.batch, problem.layers) if problem.experts else None
+    experts = None
+    if problem.experts:
+        experts = SerialExperts(problem.experts, problem.batch, problem.layers, together=together)
     model = (problem.layers, problem.heads, problem.architecture, dropout, step, experts)
     return gpt_loss(held, tokens, targets, *model)
 
@@ -149,7 +156,8 @@ def check_training(problem, grid, scheme=None, collectives="own", overlaps=()):
     matrices = whole_matrices(schedule, getattr(problem, "vocabulary", 0))
     execution = trained(schedule, matrices, collectives)
     ordered = in_batch_order(schedule, matrices, getattr(problem, "sequence", 1))
-    losses, held, gradients = reference(problem, ordered)
+    together = rows_routed_together(schedule, problem.sequence) if getattr(problem, "experts", None) else ()
+    losses, held, gradients = reference(problem, ordered, together)
     bound = BOUNDS[problem.dtype]
     got = [float(loss[0, 0]) for loss in assembled(schedule, "loss", execution.outputs).values()]
     np.testing.assert_allclose(got, losses, rtol=bound)

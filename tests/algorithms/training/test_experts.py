@@ -1,6 +1,7 @@
 """Layers of experts: trained on every kind of grid as the serial reference trains them, whose slopes are checked."""
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -28,12 +29,16 @@ from tests.support.trainings import assembled, check_training, schedule_of, tota
 
 ADAM = Adam(rate=0.03, decay=0.1, clip=0.05)
 EXPERTS = Experts(4, 2, 10, balance=0.01)
+KEEP = "full-keep-exchange"
 KINDS = {
     "softmax": EXPERTS,
     "shared": replace(EXPERTS, shared=12),
     "one of four": replace(EXPERTS, chosen=1),
     "not normalised": Experts(4, 3, 10, normalised=False, scale=2.5),
     "sigmoid": replace(EXPERTS, router="sigmoid", scale=1.5),
+    "capacity": replace(EXPERTS, capacity=1.0, shared=12),
+    "groups": Experts(12, 4, 10, router="sigmoid", groups=6, chosen_groups=2, balance=0.01),
+    "one group": Experts(8, 2, 10, groups=4, chosen_groups=1, capacity=1.5),
 }
 
 
@@ -55,6 +60,9 @@ def test_every_kind_of_router_equals_serial(kind):
         ("data=4,expert=2", {"zero": 1, "steps": 2}),
         ("data=4,expert=2", {"zero": 2, "micro_batch": 1}),
         ("data=4,expert=2", {"zero": 3, "micro_batch": 1, "recompute": "full"}),
+        ("data=4,expert=2", {"zero": 3, "micro_batch": 1, "recompute": KEEP}),
+        ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "recompute": KEEP}),
+        ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "pipeline_schedule": "zb-h1", "recompute": KEEP}),
         ("data=4,expert=2", {"batch": 13, "micro_batch": 2, "architecture": replace(GEMMA, key_heads=3)}),
         ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "architecture": PLAIN}),
         ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "pipeline_schedule": "gpipe", "recompute": "full"}),
@@ -282,6 +290,77 @@ MEGATRON = find_scheme("megatron", sequence_parallel=True)
 )
 def test_axes_that_cut_tokens_beside_experts_equal_serial(experts, grid, options, scheme):
     check_training(gpt(experts, **options), parse_grid(grid), scheme)
+
+
+FULL = replace(UNBALANCED, capacity=1.0)
+ROUTED_APART = [
+    ("data=2", {"batch": 7, "micro_batch": 2}, MEGATRON),
+    ("data=4,expert=2", {"zero": 3, "micro_batch": 1, "recompute": "full"}, MEGATRON),
+    ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "pipeline_schedule": "zb-h1"}, MEGATRON),
+    ("data=2,x=3,expert=2", {"sequence": 6}, MEGATRON),
+    ("data=2,context=2,expert=2", {"sequence": 8, "zero": 1}, find_scheme("megatron")),
+    ("data=2,z=2,expert=2", {"layers": 3}, find_scheme("4d")),
+]
+
+
+@pytest.mark.parametrize(("grid", "options", "scheme"), ROUTED_APART, ids=str)
+def test_tokens_above_the_capacity_of_a_rank_are_dropped_as_in_the_serial_run(grid, options, scheme):
+    check_training(gpt(FULL, **options), parse_grid(grid), scheme)
+
+
+@pytest.mark.parametrize("recompute", ["none", "full", KEEP])
+@pytest.mark.parametrize("options", [{}, {"pipeline": 2}], ids=str)
+def test_memory_is_the_predicted_one_where_capacity_1_leaves_no_expert_more_rows_than_the_mean(recompute, options):
+    problem = gpt(FULL, sequence=4, micro_batch=1, recompute=recompute)
+    schedule, execution = check_training(problem, Grid(data=2, expert=2, **options), MEGATRON)
+    assert max(execution.allocated_bytes.values()) == volumes(schedule, Choices()).peak_bytes_per_rank_max
+
+
+def test_a_token_has_experts_of_chosen_groups_only():
+    """Expert 0 has the largest score; the two of group 1 have more together."""
+    from quadrille.runtime.kernels.kernel_arguments import KernelArguments
+    from quadrille.runtime.kernels.routing_kernels import route
+
+    scores, into = np.array([[3.0, 0.0, 2.5, 2.0, -1.0, 0.0]]), [np.zeros((1, 2), int), np.zeros((1, 2))]
+    into += [np.zeros((1, 2), int), np.zeros((1, 6), int)]
+    scalars = {"top_k": 2, "sigmoid": 1, "normalised": 1, "scale": 1, "capacity": inf, "groups": 3, "chosen_groups": 1}
+    route(KernelArguments(np, tuple(into), (), (scores,), (), scalars, 0))
+    assert into[0].tolist() == [[2, 3]] and into[3].tolist() == [[0, 0, 1, 1, 0, 0]]
+
+
+def test_kept_exchanges_are_not_repeated_and_store_two_tensors_of_each_layer():
+    grid, peaks, sent = Grid(data=2, expert=2), {}, {}
+    for recompute in ("none", "full", KEEP):
+        schedule = schedule_of(gpt(recompute=recompute, layers=5), grid)
+        exchanges = [op.name for op in all_ops(schedule) if getattr(op, "counts", "") and hasattr(op, "back")]
+        sent[recompute] = sum(name.startswith("again") for name in exchanges)
+        peaks[recompute] = volumes(schedule, Choices()).peak_bytes_per_rank_max
+    assert sent == {"none": 0, "full": 2, KEEP: 0}
+    rows, counts = 8 // 2 * 3 * 2, 2 * 4  # rows sent by a rank, and rows of each expert from each rank
+    assert peaks[KEEP] - peaks["full"] == 4 * (2 * rows * 24 * 8 + counts * 4)
+    assert peaks[KEEP] < peaks["none"]
+
+
+def test_dropped_tokens_change_the_loss_and_a_capacity_of_all_tokens_drops_none():
+    grid = Grid(data=2, expert=2)
+    matrices = whole_matrices(schedule_of(gpt(), grid), 17)
+    losses = [
+        assembled(schedule, "loss", trained(schedule, matrices).outputs)
+        for schedule in (schedule_of(gpt(replace(UNBALANCED, shared=0, capacity=each)), grid) for each in (1, 4, inf))
+    ]
+    assert losses[0] != losses[1] == losses[2]
+
+
+def test_a_capacity_takes_rows_from_hot_experts():
+    """At capacity 1.5, the loads 6:0:1:1 are 3:0:1:1: each of 4 ranks sends half as many of 24 rows to expert 0."""
+    grid, of_rows = Grid(data=4, expert=4), {}
+    for capacity in (1.5, inf):
+        schedule = schedule_of(gpt(replace(EXPERTS, capacity=capacity), expert_load=LOADS, batch=16), grid)
+        op = next(op for op in all_ops(schedule) if op.name == "send to experts")
+        of_rows[capacity] = [
+            traffic(op, schedule, schedule.coordinates(rank), Choices()).receive_edges[-1] // 24 for rank in range(4)
+        ]
+    assert of_rows == {inf: [4 * 18, 0, 4 * 3, 4 * 3], 1.5: [4 * 9, 0, 4 * 3, 4 * 3]}
 
 
 def test_ranks_along_x_have_the_same_experts_and_send_their_own_tokens():

@@ -39,7 +39,7 @@ ON_RANKS = [
      "overlap": "oar,ors,oag"},
     {"gpt": LONG, "batch": "4", "grid": "context=3,data=2", "zero": "1", "context_parallel": "all_gather"},
     {"gpt": LONG, "batch": "4", "grid": "context=3,z=2", "zero": "3", "context_parallel": "ulysses"},
-    {"gpt": f"{SMALL},experts=6,top_k=2,expert_ffn=20,aux_loss=0.01", "batch": "6",
+    {"gpt": f"{SMALL},experts=6,top_k=2,expert_ffn=20,aux_loss=0.01,capacity=1.25", "batch": "6",
      "grid": "pipeline=2,data=3,expert=3", "micro_batch": "1", "dtype": "float64", "collectives": "library"},
 ]  # fmt: skip
 
