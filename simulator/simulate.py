@@ -282,12 +282,13 @@ class Simulator:
         """Whether the schedule can be walked at the granularity of collectives."""
         return self._jitter is None and not unsupported_reason(self._schedule, self._placement, self._choices)
 
-    def run(self, wanted: Sequence[int] = ()) -> Prediction:
+    def run(self, wanted: Sequence[int] = (), *, tight: bool = True) -> Prediction:
         """Simulate the schedule; returns the prediction.
 
         Parameters
         ----------
         wanted : ranks that must be in the timeline, if it does not hold all
+        tight : whether an upper bound, if one is computed, is tight
         """
         if self.granularity == "exact":
             try:
@@ -295,9 +296,9 @@ class Simulator:
                     return self._run_exact()
             except BudgetExceeded as reason:
                 self._budget_message = str(reason)
-        return self._run_bounds(wanted)
+        return self._run_bounds(wanted, tight=tight)
 
-    def _run_bounds(self, wanted: Sequence[int]) -> Prediction:
+    def _run_bounds(self, wanted: Sequence[int], *, tight: bool) -> Prediction:
         from quadrille.simulator.bounds.bounds_prediction import bounds_prediction
         from quadrille.simulator.bounds.makespan_bounds import bound_schedule
 
@@ -310,6 +311,7 @@ class Simulator:
             threads=self._threads,
             wanted=wanted,
             fold_time=self._shortcuts.fold_time,
+            tight=tight,
         )
         return bounds_prediction(
             result,

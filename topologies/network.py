@@ -109,10 +109,13 @@ class Network:
 
     @property
     def cards_per_node(self) -> int:
-        """Number of nodes of `card_kind` in each compute node; the last compute node counts as full."""
+        """Number of nodes of `card_kind` in each compute node; the last compute node counts as full.
+
+        Compute nodes without endpoints, which a machine sets aside, have cards, too.
+        """
         if self.card_kind == self.endpoints[0]:
             return self.per_node
-        compute_nodes = -(-self.endpoint_count // self.per_node)
+        compute_nodes = -(-self.kinds[self.endpoints[0]][1] // self.per_node)
         return max(1, -(-self.kinds[self.card_kind][1] // compute_nodes))
 
     def endpoint_nodes(self) -> Ints:

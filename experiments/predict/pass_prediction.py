@@ -105,7 +105,7 @@ def predict_passes(
         jitter=without_op_noise(experiment.execution.jitter),
     )
     ranks = {rank for chain in chains for members in chain for rank in members}
-    single = simulator.run(sorted(ranks | {*timeline_ranks}))
+    single = simulator.run(sorted(ranks | {*timeline_ranks}), tight=False)
     spans = _spans_by_rank(single)
 
     def times_of(rank: int) -> StageTimes:

@@ -8,6 +8,7 @@ an instance waits here for the ranks of the other programs.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +21,12 @@ from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.simulator.bounds.channels import TYPICAL
 from quadrille.simulator.bounds.group_work import Key
 from quadrille.simulator.bounds.message_times import end_times
-from quadrille.simulator.bounds.nccl_times import NcclTimes
 from quadrille.simulator.bounds.op_instances import ROWS, ChannelTotals, OpTimeParts
 from quadrille.simulator.bounds.walk_inputs import PreparedOp, RankGroup, WalkInputs
 from quadrille.topologies.network import Floats
+
+if TYPE_CHECKING:
+    from quadrille.simulator.bounds.nccl_times import NcclTimes
 
 
 @dataclass(slots=True, eq=False)
@@ -271,7 +274,7 @@ class CommunicationState:
         self.finished += 1
 
     def _by_nccl(
-        self, nccl: NcclTimes, op: Collective, coordinates: Coordinates, pending: PendingCollective, groups: Ints
+        self, nccl: "NcclTimes", op: Collective, coordinates: Coordinates, pending: PendingCollective, groups: Ints
     ) -> OpTimeParts:
         """Executes the op by NCCL's model, in which groups begin when their last member has arrived."""
         cost = self._nccl_cost(nccl, op, coordinates, groups, len(pending.done))
@@ -280,7 +283,7 @@ class CommunicationState:
         return cost.time_parts
 
     def _nccl_within(
-        self, nccl: NcclTimes, op: Collective, coordinates: Coordinates, group: RankGroup, start: Floats
+        self, nccl: "NcclTimes", op: Collective, coordinates: Coordinates, group: RankGroup, start: Floats
     ) -> CollectiveEnd:
         """Executes the op by NCCL's model on groups that hold no ranks of other programs."""
         groups = self._groups_of(op.axis, group)
@@ -295,7 +298,7 @@ class CommunicationState:
         arrival[indices] = begin[TYPICAL]
         return CollectiveEnd(times, arrival, cost.of_group(group))
 
-    def _nccl_seconds(self, nccl: NcclTimes, op: Collective, cost: "_NcclCost") -> Floats:
+    def _nccl_seconds(self, nccl: "NcclTimes", op: Collective, cost: "_NcclCost") -> Floats:
         """Seconds of the op in each row for each member [3, groups, members]; its traffic is added to the totals."""
         delay = nccl.delay(op.name, self._overlaps.get(op.name, {}))
         self.carried.links += cost.link_bytes
@@ -303,7 +306,7 @@ class CommunicationState:
         return np.stack([cost.seconds, cost.seconds, self._op_costs.slowdown(op) * (cost.seconds + delay)])
 
     def _nccl_cost(
-        self, nccl: NcclTimes, op: Collective, coordinates: Coordinates, groups: Ints, ranks: int
+        self, nccl: "NcclTimes", op: Collective, coordinates: Coordinates, groups: Ints, ranks: int
     ) -> "_NcclCost":
         """The cost of an op on these groups by NCCL's model, cached by what the op does."""
         key = self._schedule_work.key(op, coordinates), groups[:, 0].tobytes()

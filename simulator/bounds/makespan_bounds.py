@@ -40,7 +40,6 @@ from quadrille.simulator.bounds.concurrency import concurrency_of
 from quadrille.simulator.bounds.cost_model import CostModel, local_rates
 from quadrille.simulator.bounds.group_work import ScheduleWork
 from quadrille.simulator.bounds.loop_period import LoopPeriods
-from quadrille.simulator.bounds.nccl_times import NcclTimes
 from quadrille.simulator.bounds.op_totals import NoTotals, OpTotals
 from quadrille.simulator.bounds.walk_inputs import OpCosts, WalkInputs, rank_groups
 from quadrille.simulator.machine.network import routes_of
@@ -94,6 +93,7 @@ def bound_schedule(
     wanted: Sequence[int] = (),
     fold_time: bool = True,
     most_span_bytes: int = MAX_SPAN_BYTES,
+    tight: bool = True,
 ) -> BoundsResult:
     """Bounds and the typical makespan of a schedule on a machine.
 
@@ -103,6 +103,8 @@ def bound_schedule(
     wanted : ranks whose spans are kept in any case
     fold_time : whether to skip loop iterations that repeat
     most_span_bytes : size up to which the spans of all ranks are kept, for the critical path
+    tight : whether the upper bound counts how long communication can slow local work at most; else it is higher, which
+        takes less time
 
     Raises
     ------
@@ -121,10 +123,14 @@ def bound_schedule(
     channels = rate_channels(channel_list, placement, routes_of(machine, placement.net), concurrency)
     local = local_rates(placement, threads, concurrency)
     cost_model = CostModel(machine, placement, schedule.dtype, threads, channels, local)
-    nccl = NcclTimes(machine, placement, choices) if choices.implementation == "nccl" else None
+    nccl = None
+    if choices.implementation == "nccl":
+        from quadrille.simulator.bounds.nccl_times import NcclTimes
+
+        nccl = NcclTimes(machine, placement, choices)
     op_costs = OpCosts(schedule, machine, work, cost_model, concurrency)
     inputs = WalkInputs(schedule, machine, work, cost_model, concurrency, loops, op_costs, nccl)
-    own_work = _own_work(inputs)
+    own_work = _own_work(inputs) if tight else {}
     instances = sum(
         len(group.ranks) * sum(1 for _ in loops.walk(schedule.program(group.coordinates), group.coordinates))
         for group in groups

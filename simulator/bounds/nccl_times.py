@@ -9,10 +9,11 @@ each op is alone, at the latest all ops that may overlap run one after another.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quadrille.algorithms.analysis.equality_labels import Ints
+from quadrille.algorithms.analysis.equality_labels import Ints, sorted_distinct
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.collectives.nccl.tuning_constants import Algorithm, Protocol
 from quadrille.algorithms.errors import InputError
@@ -27,6 +28,9 @@ from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Floats
 from quadrille.topologies.routes.routing import Routes
 
+if TYPE_CHECKING:
+    from quadrille.simulator.bounds.equal_places import Place, PlacedResult
+
 Key = tuple[object, ...]
 LEAST_ITEM_BYTES = 2
 """Size of the smallest elements of a schedule [B]."""
@@ -34,7 +38,7 @@ LEAST_ITEM_BYTES = 2
 
 @dataclass(slots=True, eq=False)
 class NcclTimes:
-    """The times of NCCL's collectives on a machine, each simulated once and cached.
+    """The times of NCCL's collectives on a machine, each simulated once, in one of several equal places, and cached.
 
     Parameters
     ----------
@@ -49,6 +53,8 @@ class NcclTimes:
     longest: dict[str, float] = field(default_factory=dict)
     _routes: list[Routes] = field(default_factory=list)
     _results: dict[Key, NcclResult] = field(default_factory=dict)
+    _places: dict[bytes, "Place | None"] = field(default_factory=dict)
+    _by_place: dict[Key, "PlacedResult"] = field(default_factory=dict)
     _refused: list[InputError] = field(default_factory=list)
     _accepted: bool = False
 
@@ -86,8 +92,27 @@ class NcclTimes:
         if key not in self._results:
             if not self._routes:
                 self._routes.append(routes_of(self.machine, self.placement.net))
-            self._results[key] = self._simulate_requested(kind, size, groups, root)
+            self._results[key] = self._in_place(kind, size, groups, root)
         return self._results[key]
+
+    def _in_place(self, kind: CollectiveKind, size: float, groups: Ints, root: int) -> NcclResult:
+        """The result, simulated unless it is known of the corresponding groups in an equal place."""
+        if groups.size == len(self.placement.of_rank):  # no other groups of equal size are left
+            return self._simulate_requested(kind, size, groups, root)
+        from quadrille.simulator.bounds.equal_places import PlacedResult, place_of
+
+        endpoints = self.placement.of_rank[groups]
+        members = sorted_distinct(endpoints.ravel())
+        at = members.tobytes()
+        if at not in self._places:
+            self._places[at] = place_of(members, self._routes[0])
+        place = self._places[at]
+        if place is None:
+            return self._simulate_requested(kind, size, groups, root)
+        key = kind, root, size, groups.shape, np.searchsorted(members, endpoints).tobytes(), place.key
+        if key not in self._by_place:
+            self._by_place[key] = PlacedResult(self._simulate_requested(kind, size, groups, root), groups, place)
+        return self._by_place[key].at(groups, place)
 
     def _simulate_requested(self, kind: CollectiveKind, size: float, groups: Ints, root: int) -> NcclResult:
         """The result with the requested algorithm if NCCL has it for this collective, else with NCCL's own choice."""

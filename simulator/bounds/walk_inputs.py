@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,10 +17,12 @@ from quadrille.simulator.bounds.cost_model import CostModel
 from quadrille.simulator.bounds.group_step_costs import GroupSteps
 from quadrille.simulator.bounds.group_work import GroupWork, Key, ScheduleWork
 from quadrille.simulator.bounds.loop_period import LoopPeriods
-from quadrille.simulator.bounds.nccl_times import NcclTimes
 from quadrille.simulator.bounds.op_instances import OpTimeParts
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Floats
+
+if TYPE_CHECKING:
+    from quadrille.simulator.bounds.nccl_times import NcclTimes
 
 CACHED_NUMBERS = 1 << 25
 """Largest count of numbers in the cache of op costs: 256 MiB."""
@@ -186,7 +189,7 @@ class WalkInputs:
     concurrency: Concurrency
     loops: LoopPeriods
     op_costs: OpCosts
-    nccl: NcclTimes | None = None
+    nccl: "NcclTimes | None" = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,6 +9,7 @@ from quadrille.experiments.network.collective_command import CONTRADICTION, cont
 from quadrille.experiments.network.collective_question import CollectiveQuestion
 from quadrille.simulator.collectives.nccl.layout import communicator_of, exit_cards
 from quadrille.simulator.collectives.node_layouts import ring_orders
+from quadrille.simulator.machine.placement import place_ranks
 from quadrille.topologies.build import build
 from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.routes.routing import Routes
@@ -62,6 +63,13 @@ def test_channels_leave_each_node_by_different_cards(counts):
             ring = places[0][order[0]]
             last.append(int(ring[ring // 8 == node][-1]))
         assert len({card_of[gpu] for gpu in last}) == len(orders)
+
+
+def test_each_gpu_has_its_own_card_beside_compute_nodes_that_a_machine_sets_aside():
+    """A SuperPOD of 128 nodes computes on 127 of them."""
+    net = place_ranks(find_machine("h100-superpod"), 1016).net
+    assert net.kinds["gpu"][1] > net.endpoint_count
+    assert exit_cards(Routes(net), np.arange(128)).tolist() == 16 * list(range(8))
 
 
 def test_groups_of_different_shapes_each_have_their_own_channels():
