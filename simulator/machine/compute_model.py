@@ -186,30 +186,42 @@ class ComputeModel:
         return self._at_speed(self._gemm(m, k, n, layout))
 
     def expert_products(
-        self, rows: tuple[int, ...], product: tuple[int, int, int], layout: GemmLayout, expert: tuple[int, int]
+        self,
+        rows: tuple[int, ...],
+        product: tuple[int, int, int],
+        layout: GemmLayout,
+        expert: tuple[int, int],
+        precision: SmallPrecision | None = None,
     ) -> Estimate:
         """Seconds of one product for each expert of a rank, which start as one op.
 
-        Without a table of measured experts they are products one after the other.
+        Without a table of measured experts, and in small numbers, they are products one after the other.
 
         Parameters
         ----------
         rows : rows of each expert
         product : rows, inner dimension and columns; the rows of all experts are the inner dimension in layout TN
         expert : columns of a row and of the hidden layer of an expert
+        precision : precision of operands with 8 or 4 bits
         """
         m, k, n = product
         table, is_fitted = self._table, self._fitted(layout) is not None
-        if table is not None and table.experts is not None and not is_fitted and min(*expert, sum(rows)):
+        if (
+            precision is None
+            and table is not None
+            and table.experts is not None
+            and not is_fitted
+            and min(*expert, sum(rows))
+        ):
             matrix = {"NN": (k, n), "NT": (n, k), "TN": (m, n)}[layout]
             return self._at_speed(self._grouped(Counter(filter(None, rows)), expert, matrix, layout, table))
         overhead, estimates = self._device.overhead_seconds, list[Estimate]()
         for each, count in Counter(number for number in rows if number).items():
             sizes = (m, each, n) if layout == "TN" else (each, k, n)
-            if not is_fitted and table is None:
+            if not is_fitted and table is None and precision is None:
                 estimates.append(Estimate(self._from_data_sheet(*sizes, count=count) - overhead, True))
                 continue
-            alone = self.gemm(*sizes, layout)
+            alone = self.gemm(*sizes, layout, precision)
             estimates.append(Estimate(count * (alone.seconds * self._speed - overhead), alone.extrapolated))
         seconds = overhead + sum(estimate.seconds for estimate in estimates)
         return self._at_speed(Estimate(seconds, any(estimate.extrapolated for estimate in estimates)))
