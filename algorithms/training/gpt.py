@@ -305,6 +305,7 @@ def _check_context(problem: Gpt, grid: Grid, scheme: Scheme) -> None:
         f"offload {problem.offload}": ("optimizer state on the device is", problem.offload is not None),
         "latent attention": ("a model of whole keys and values is", problem.architecture.key_rank > 0),
         "attention sinks": ("a model without sinks is", problem.architecture.sinks),
+        f"products {problem.products}": ("products in the dtype are", problem.products != "dtype"),
     }
     for option, (accepted, asked) in refused.items():
         if asked:

@@ -13,14 +13,14 @@ src/megatron/bridge/perf_recipes (the columns `recipe*` of a row, where one fits
 import csv
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import OverlapName, Products
 from quadrille.algorithms.training.gpt import gpt_from_shape
-from quadrille.algorithms.training.model_shapes import SHAPES, ModelShape
+from quadrille.algorithms.training.model_shapes import SHAPES
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.experiments.workloads.command_flags import experiment_flags
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
@@ -61,6 +61,9 @@ PRECISIONS: dict[str, Products] = {
 blocks of 32 are MXFP8."""
 MACHINES = {"H100": "h100", "B200": "b200", "B300": "b300", "GB200": "gb200", "GB300": "gb300"}
 NODE_GPUS = 8
+RACK_GPUS = 64
+RACK_PLACEMENT = f"packed:{RACK_GPUS}"
+"""Of 72 GPUs of a rack 64 are used, 16 trays of four: all groups of these runs are powers of two.  Assumption."""
 SCATTERED: frozenset[OverlapName] = frozenset({"oar", "oag"})
 SHARDED: frozenset[OverlapName] = frozenset({"oag", "ors"})
 
@@ -147,14 +150,18 @@ def _row(columns: Mapping[str, str], where: str) -> BridgeRow:
     page = "archive" if "archive" in columns["source"] else "page"
     try:
         row = BridgeRow(f"{columns['release']} {page} {line}", columns, float(columns["iteration_time_s"]))
-        if reason := next(_reasons(row), ""):
-            return BridgeRow(row.id, columns, row.seconds, refused=reason)
+        reason = next(_reasons(row), "")
+        return replace(row, refused=reason) if reason else _with_step(row)
     except ValueError as error:
         raise InputError(f"{where}: {error}") from None
+
+
+def _with_step(row: BridgeRow) -> BridgeRow:
+    """The row with its step, or with the reason why no schedule has it."""
     try:
-        return BridgeRow(row.id, columns, row.seconds, _step(row))
+        return replace(row, step=_step(row))
     except InputError as error:
-        return BridgeRow(row.id, columns, row.seconds, refused=str(error))
+        return replace(row, refused=str(error))
 
 
 def _reasons(row: BridgeRow) -> Iterator[str]:
@@ -196,9 +203,9 @@ def _step(row: BridgeRow) -> BridgeStep:
         raise InputError(f"GPUs {row.whole('num_gpus')}: no multiple of {tensor} x {pipeline} x {context}")
     grid = Grid(pipeline=pipeline, data=data, x=tensor, context=context, expert=row.whole("ep") or 1)
     chunks = row.whole("vpp") or 1
-    products = PRECISIONS[row.columns["precision"]]
+    products, gpu = PRECISIONS[row.columns["precision"]], row.columns["gpu_kind"]
     problem = gpt_from_shape(
-        _with_sequence(shape, row.whole("seq_length")),
+        replace(shape, sequence=row.whole("seq_length")),
         row.whole("global_batch"),
         dtype="bfloat16",
         micro_batch=row.whole("micro_batch"),
@@ -215,16 +222,12 @@ def _step(row: BridgeRow) -> BridgeStep:
         problem,
         grid,
         find_scheme("megatron", sequence_parallel=tensor > 1),
-        ExecutionOptions(overlaps=overlaps),
+        ExecutionOptions(
+            overlaps=overlaps, placement=RACK_PLACEMENT if gpu.startswith("GB") and grid.size > RACK_GPUS else "packed"
+        ),
         shape=shape,
     )
-    return BridgeStep(experiment, machine_name(row.columns["gpu_kind"], grid.size))
-
-
-def _with_sequence(shape: ModelShape, sequence: int) -> ModelShape:
-    from dataclasses import replace
-
-    return replace(shape, sequence=sequence)
+    return BridgeStep(experiment, machine_name(gpu, grid.size))
 
 
 def machine_name(gpu: str, gpus: int) -> str:
@@ -239,12 +242,12 @@ def machine_name(gpu: str, gpus: int) -> str:
 
 
 def chunk_layers(layers: int, chunks: int) -> tuple[int, ...]:
-    """Layers of each chunk, if they are uneven; empty if they are even, or as even as possible.
+    """Layers of each chunk, if they are uneven; empty if they are even, or if a chunk would have none.
 
     >>> chunk_layers(80, 8), chunk_layers(14, 4), chunk_layers(13, 4)
     ((), (3, 4, 4, 3), ())
     """
-    if layers % chunks == 0 or (layers + 2) % chunks or chunks < 2:
+    if layers % chunks == 0 or (layers + 2) % chunks or chunks < 2 or layers < chunks:
         return ()
     inner = (layers + 2) // chunks
     return (inner - 1, *(inner,) * (chunks - 2), inner - 1)

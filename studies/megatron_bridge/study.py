@@ -8,7 +8,7 @@ Rows of several releases that describe one experiment share a prediction.  Nothi
 import csv
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from quadrille.algorithms.errors import QuadrilleError
 from quadrille.experiments.output.tables import print_tables, table
 from quadrille.experiments.predict.training_step import simulated_step
 from quadrille.studies.megatron_bridge.bridge_rows import BridgeRow, BridgeStep, read_bridge
-from quadrille.topologies.find_machine import find_machine
+from quadrille.topologies.find_machine import find_machine, gpus_with_placement
 
 RESULTS = Path(__file__).resolve().parent / "results" / "rows.csv"
 COLUMNS = (
@@ -51,9 +51,11 @@ class JudgedStep:
 def predicted_seconds(step: BridgeStep) -> float | str:
     """The predicted time of a step [s], or the reason why there is none."""
     try:
-        machine = find_machine(step.machine, (), gpus=step.experiment.grid.size)
+        experiment = step.experiment
+        gpus = gpus_with_placement(step.machine, experiment.grid.size, experiment.execution.placement)
+        machine = find_machine(step.machine, (), gpus=gpus)
         granularity = "passes" if step.is_pipelined else "auto"
-        return simulated_step(step.experiment, machine, granularity=granularity).seconds  # type: ignore[arg-type]
+        return simulated_step(experiment, machine, granularity=granularity).seconds  # type: ignore[arg-type]
     except QuadrilleError as error:
         return str(error)
 
@@ -109,21 +111,33 @@ def megatron_bridge(file: str, only: str = "", results: Path = RESULTS) -> None:
     only : text of the model's name; then nothing is written
     """
     rows = [row for row in read_bridge(Path(file)) if only.lower() in row.columns["model"].lower()]
-    judged = [judge(row) for row in rows]
+    judged = list(_written(rows, None if only else results))
     columns = ("rows", "mean", "median", "worst", "mean with sign")
     parts: dict[str, Callable[[BridgeRow], str]] = {
         "model": lambda row: f"{row.kind}: {row.columns['model']}",
         "kind": lambda row: row.kind,
         "GPU": lambda row: f"{row.kind}: {row.columns['gpu_kind']}",
-        "products": lambda row: row.columns["precision"],
+        "precision": lambda row: row.columns["precision"],
+        "release": lambda row: f"{row.kind}: {row.columns['release']}",
     }
     print_tables(
         table("steps", COLUMNS[:-2], [cells(step)[:-2] for step in judged if step.error is not None], names=7),
         *(table(f"errors by {name}", (name, *columns), error_rows(judged, by)) for name, by in parts.items()),
         table("not predicted", ("reason", "rows"), refused_rows(judged)),
     )
-    if only:
+
+
+def _written(rows: Iterable[BridgeRow], results: Path | None) -> Iterator[JudgedStep]:
+    """The judged rows, each written as soon as it is known."""
+    if results is None:
+        yield from map(judge, rows)
         return
     results.parent.mkdir(exist_ok=True)
     with results.open("w", encoding="utf-8", newline="") as out:
-        csv.writer(out, lineterminator="\n").writerows([COLUMNS, *map(cells, judged)])
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for row in rows:
+            judged = judge(row)
+            writer.writerow(cells(judged))
+            out.flush()
+            yield judged
