@@ -274,7 +274,7 @@ class ComputeModel:
             return Estimate(self._device.overhead_seconds, False)
         fit = self._fitted(layout)
         if fit is None and self._table is not None:
-            return self._from_table(m, k, n, layout, self._table)
+            return self._from_table(m, k, n, self._table)
         if fit is None:
             return Estimate(self._from_data_sheet(m, k, n), True)
         estimate = fit[0].estimate(m, k, n)
@@ -302,15 +302,15 @@ class ComputeModel:
                 return fit_gemm(rows, self._dtype), True
         return None
 
-    def _from_table(self, m: int, k: int, n: int, layout: GemmLayout, kernels: "KernelTable") -> Estimate:
-        """Seconds of a product of training, from a table of measured kernels."""
+    def _from_table(self, m: int, k: int, n: int, kernels: "KernelTable") -> Estimate:
+        """Seconds of a product of training, from a table of measured kernels.
+
+        The sum of weight gradients in 32 bits is an op of its own, so all products have one factor.
+        """
         from quadrille.topologies.nodes.training_factors import training_factors
 
-        factors, rates = (
-            training_factors(self._device.measured_kernels),
-            (self._peak, self._device.memory_bytes_per_second),
-        )
-        factor = factors.weight_gradient if layout == WEIGHT_GRADIENT else factors.product
+        rates = self._peak, self._device.memory_bytes_per_second
+        factor = training_factors(self._device.measured_kernels).product
         seconds, beyond = kernels.product_seconds((m, k, n), TABLE_PRECISION, *rates)
         return Estimate(factor * seconds + self._device.overhead_seconds, beyond)
 
