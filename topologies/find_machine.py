@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.units import parse_integer
 from quadrille.topologies.build import FAMILIES, parse_topology
 from quadrille.topologies.machines.machine import Argument, Device, Machine
 from quadrille.topologies.machines.machine_catalogue import MACHINES, as_machine, is_file_name, machine, quantities_of
@@ -49,6 +50,19 @@ def find_machine(text: str, settings: Sequence[str] = (), gpus: int | None = Non
             "speeds of GPUs are needed too: give a machine file (.toml) or a name"
         )
     return _with_settings(_from_file(text) if is_file_name(text) else as_machine(machine(text), gpus), settings)
+
+
+def gpus_with_placement(text: str, ranks: int, placement: str) -> int:
+    """Number of GPUs of a named machine among which ranks are placed: whole nodes for `packed:N`, else the ranks.
+
+    >>> gpus_with_placement("gb200-nvl72", 256, "packed:64"), gpus_with_placement("gb200-nvl72", 256, "packed")
+    (288, 256)
+    """
+    each = parse_integer(placement.removeprefix("packed:")) if placement.startswith("packed:") else None
+    named = MACHINES.get(text.lower())
+    if not each or named is None:
+        return ranks
+    return min(-(-ranks // each) * named.gpus_per_node, named.gpus)
 
 
 def find_machine_or_topology(text: str, settings: Sequence[str] = (), gpus: int | None = None) -> Machine:

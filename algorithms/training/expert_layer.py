@@ -27,7 +27,7 @@ from typing import Literal
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import EXPERT, Axis, Grid
 from quadrille.algorithms.schedule.kernel_signatures import Function
-from quadrille.algorithms.schedule.ops import AllGather, AllToAll, Gemm, Kernel
+from quadrille.algorithms.schedule.ops import AllGather, AllToAll, Gemm, Kernel, SmallPrecision
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import Program
 from quadrille.algorithms.schedule.tensors import Copies, ElementType, Tensor
@@ -35,6 +35,8 @@ from quadrille.algorithms.training.expert_grid import token_axes
 from quadrille.algorithms.training.experts import EXPERTS, ROUTERS, STAGES, Experts
 from quadrille.algorithms.training.layers import AUXILIARY_LOSS, Layer, Parameter
 from quadrille.algorithms.training.scheme import Linear, Scheme
+from quadrille.algorithms.training.small_experts import small_experts
+from quadrille.algorithms.training.small_numbers import small_linear
 
 PART = f"{AUXILIARY_LOSS} of a layer"
 INTEGERS: ElementType = "int32"
@@ -58,6 +60,7 @@ class ExpertMlp:
     source : activation that the router and the experts read
     into_gradient : gradient of the output, which is `E`
     loads : expected rows of each expert, in any unit; empty for even loads
+    products : precision of the products of experts, if their operands have 8 or 4 bits
     """
 
     experts: Experts
@@ -73,6 +76,7 @@ class ExpertMlp:
     source: str
     into_gradient: str
     loads: tuple[int, ...] = ()
+    products: SmallPrecision | None = None
 
     @property
     def is_spread(self) -> bool:
@@ -120,12 +124,13 @@ class ExpertMlp:
 
     def _routed(self, scheme: Scheme) -> Layer:
         """Routing, the products of the experts, and the gradients of both."""
-        return Layer(
+        layer = Layer(
             (*self._routing_tensors(scheme), *self._row_tensors(scheme)),
             self._parameters(scheme),
             self._forward(),
             self._backward(),
         )
+        return layer if self.products is None else small_experts(layer, self.products, self.copies)
 
     def _routing_tensors(self, scheme: Scheme) -> tuple[Tensor, ...]:
         """The choices of the router, and the gradients of its scores."""
@@ -290,11 +295,18 @@ class ExpertMlp:
         add = Kernel(name=f"add {AUXILIARY_LOSS}", function="add_to", updates=(AUXILIARY_LOSS,), sources=(PART,))
         return (kernel, add) if self.experts.balance else (kernel,)
 
+    def _dense(self, scheme: Scheme, linear: Linear) -> Layer:
+        """The layer of a product of the shared MLP, of small numbers if the experts have them."""
+        return scheme.linear(linear) if self.products is None else small_linear(linear, scheme, self.products)
+
     def _shared(self, scheme: Scheme) -> tuple[Layer, ...]:
         """The MLP of every token, added to the output of the experts."""
         inner, wide = Part("shared inner"), Part("shared inner", unit=self.up_columns)
-        up = scheme.linear(self._linear("shared up", wide, (self.source, "shared U"), ("dN2 of shared", "dshared U")))
-        down = scheme.linear(
+        up = self._dense(
+            scheme, self._linear("shared up", wide, (self.source, "shared U"), ("dN2 of shared", "dshared U"))
+        )
+        down = self._dense(
+            scheme,
             Linear(
                 "shared down",
                 self.rows,
@@ -308,7 +320,7 @@ class ExpertMlp:
                 self.gathered,
                 self.copies,
                 biased=False,
-            )
+            ),
         )
         activation, gradient = self.functions
         layout = scheme.inner

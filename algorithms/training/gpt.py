@@ -152,7 +152,6 @@ class Gpt:
         excluded = {
             "sparsity": self.sparsity > 0,
             "offload": self.offload is not None,
-            "experts": self.experts is not None,
             "latent attention": self.architecture.key_rank > 0,
             "gated attention": self.architecture.gated_attention,
         }

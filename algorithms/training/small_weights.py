@@ -12,10 +12,10 @@ before each use and makes them small then, unless it gathers small ones.
 Products of both passes read `W held`: the copy along columns has its size, so its gathers over z cost the same.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from quadrille.algorithms.schedule.ops import AllGather, Kernel, Op, SmallPrecision
+from quadrille.algorithms.schedule.ops import Kernel, Op, SmallPrecision
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.layers import Parameter
 from quadrille.algorithms.training.small_numbers import RECIPES, SMALL, Recipe, cast_ops, small_columns
@@ -78,8 +78,13 @@ class SmallWeight:
                 own = replace(own, copies=(), first_indices=())
             yield replace(own, shard_of=self.gathered if in_place else None)
 
-    def prepare(self) -> Iterator[Op]:
-        """The ops at the start of a step."""
+    def prepare(self, gathers: Iterable[Op]) -> Iterator[Op]:
+        """The ops at the start of a step.
+
+        Parameters
+        ----------
+        gathers : ops from the rank's own part of the weights to `gathered`, with ZeRO 1 and 2
+        """
         name = self.parameter.name
         if self._gathers_small:
             into = self.own if self.zero else self.held
@@ -88,7 +93,7 @@ class SmallWeight:
             into = self.own if self.zero else self._wide
             yield Kernel(name=f"cast {name}", function="cast", into=(into,), sources=(name,))
         if self.zero in (1, 2):
-            yield AllGather(name=f"gather {self.held}", axis="data", source=self.own, into=self.gathered)
+            yield from gathers
         if self.zero < 3:
             yield from self.fill("")
 

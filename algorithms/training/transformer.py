@@ -347,6 +347,7 @@ def _expert_mlp(shape: LayerShape, routed: RoutedExperts, rows: Part, scheme: Sc
         mlp.reads,
         mlp.gradient,
         routed.loads,
+        shape.products,
     )
     parts = built.layers(scheme)
     output = Layer((scheme.stream.tensor("E", rows, Part("hidden")),), (), (), ())

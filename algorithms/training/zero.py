@@ -481,7 +481,7 @@ def gather_weights(parameters: Sequence[Parameter], plan: ParameterSharding) -> 
 def _prepare_weights(parameter: Parameter, plan: ParameterSharding) -> Iterator[Op]:
     small = _small_weight(parameter, plan)
     if small is not None:
-        yield from small.prepare()
+        yield from small.prepare(plan.gather(f"gather {small.held}", small.own, small.gathered))
     else:
         yield from _prepare_wide_weights(parameter, plan)
     if plan.accumulates:

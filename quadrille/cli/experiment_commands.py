@@ -167,6 +167,7 @@ def simulate(context: click.Context, **values: Any) -> None:
         from quadrille.experiments.output.destinations import check_paths_differ
         from quadrille.experiments.predict.predict import predict
         from quadrille.simulator.simulate import Shortcuts
+        from quadrille.topologies.find_machine import gpus_with_placement
 
         granularity = asked_granularity(values)
         asked_machine = machine_flags(values)
@@ -176,7 +177,8 @@ def simulate(context: click.Context, **values: Any) -> None:
         output_files = destinations(values, flags, experiment.grid.size)
         experiment.check_run(options)
         check_paths_differ(options.written, output_files.read)
-        machine = chosen_machine(asked_machine, experiment.grid.size)
+        gpus = gpus_with_placement(asked_machine.machine, experiment.grid.size, experiment.execution.placement)
+        machine = chosen_machine(asked_machine, gpus)
         off = {name.removeprefix("no_") for name, is_off in group_values(values, SWITCHES).items() if is_off}
         predict(
             experiment,

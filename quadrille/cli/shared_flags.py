@@ -255,7 +255,12 @@ Degrade = Annotated[
 ]
 Slow = Annotated[list[str], flag("--slow", "GPU=SHARE", "A slower GPU, such as gpu:7=0.8.")]
 PlacementRule = Annotated[
-    str, flag("--placement", "RULE", "Rank placement: packed, scattered, axes:AXIS,… or a file with a place a line.")
+    str,
+    flag(
+        "--placement",
+        "RULE",
+        "Rank placement: packed, packed:N (GPUs of a node), scattered, axes:AXIS,… or a file with a place a line.",
+    ),
 ]
 Shards = Annotated[
     str, flag("--shards", "exact|even", "Shard sizes in a prediction: exact, or even (the default above 4,096 ranks).")

@@ -198,6 +198,38 @@ def published_training(
     judge(rows, claims=claims, only=only, weak_scaling=weak_scaling, json=json, figure=figure, command=context.obj)
 
 
+@study.command("megatron-bridge")
+def megatron_bridge(
+    file: Annotated[str, flag("--rows", "FILE.csv", "Its performance tables: megatron_bridge_performance.csv.")] = "",
+    only: Annotated[str, flag("--only", "TEXT", "Models whose name has this text; then no results are written.")] = "",
+) -> None:
+    """How far off are predicted steps from the performance tables of Megatron Bridge: experts, 8 and 4 bits?"""
+    from quadrille.studies.megatron_bridge.study import megatron_bridge as judge
+
+    judge(file, only)
+
+
+@study.command("megatron-recordings")
+def megatron_recordings(
+    folder: Annotated[str, flag("--folder", "DIR", "megatron_golden*.csv and simumax_b200_steps.csv.")] = "",
+    times: Annotated[bool, switch("--times", "Times of large steps instead of memory: ten minutes.")] = False,
+) -> None:
+    """How much memory, and time, does a Megatron-LM job take, against what its tests and SimuMax recorded?"""
+    from quadrille.studies.megatron_recordings.study import megatron_recordings as judge
+
+    judge(folder, "times" if times else "memory")
+
+
+@study.command("kernel-tables")
+def kernel_tables(
+    file: Annotated[str, flag("--rows", "FILE.csv", "Kernels of training: simumax_kernels.csv.")] = "",
+) -> None:
+    """How long do kernels of training take, beside the tables of measured kernels?"""
+    from quadrille.studies.kernel_tables.study import kernel_tables as compare
+
+    compare(file)
+
+
 SCALING = flags_of(
     matmul=(Annotated[str, flag("--matmul", "M,K,N", "Of each GPU (weak) or of all together (strong).")], ""),
     gpus=(Annotated[str, flag("--gpus", "N,…", "Numbers of GPUs.")], "1,2,4,8,16,32,64"),

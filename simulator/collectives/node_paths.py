@@ -27,6 +27,8 @@ MAX_FOUND_CHANNELS = MOST_CHANNELS // 2
 """Largest number of channels that NCCL's search may find; NCCL runs twice as many."""
 MOST_SEARCHED = 16
 """Members of a node up to which paths are searched; more are visited in order, rotated from channel to channel."""
+MOST_HOPS = 20_000
+"""Hops that a search for one path tries before it gives up: more than nine members of a node have paths."""
 PATIENCE = 8
 """Channels without any gain after which no more are tried."""
 RATE_GIVEN_UP = 0.05
@@ -204,6 +206,8 @@ class _Search:
 def _path(width: list[list[float]], first: int, last: int, least: float) -> list[int] | None:
     """A path over all members from the first to the last over hops of at least this width, in order if possible.
 
+    None if there is none, or if none is found within `MOST_HOPS` hops.
+
     >>> _path([[9, 1, 9], [9, 9, 9], [9, 9, 9]], 0, 2, 5) is None
     True
     >>> _path([[9, 9, 9], [9, 9, 9], [9, 9, 9]], 1, 0, 5)
@@ -214,7 +218,9 @@ def _path(width: list[list[float]], first: int, last: int, least: float) -> list
     tried: list[Iterator[int]] = [iter(())]
     if count > 1:
         tried = [_onward(width, first, least)]
-    while tried:
+    for _ in range(MOST_HOPS):
+        if not tried:
+            return None
         if len(path) == count:
             return path
         following = next((b for b in tried[-1] if b not in path and (b != last or len(path) == count - 1)), None)

@@ -186,30 +186,42 @@ class ComputeModel:
         return self._at_speed(self._gemm(m, k, n, layout))
 
     def expert_products(
-        self, rows: tuple[int, ...], product: tuple[int, int, int], layout: GemmLayout, expert: tuple[int, int]
+        self,
+        rows: tuple[int, ...],
+        product: tuple[int, int, int],
+        layout: GemmLayout,
+        expert: tuple[int, int],
+        precision: SmallPrecision | None = None,
     ) -> Estimate:
         """Seconds of one product for each expert of a rank, which start as one op.
 
-        Without a table of measured experts they are products one after the other.
+        Without a table of measured experts, and in small numbers, they are products one after the other.
 
         Parameters
         ----------
         rows : rows of each expert
         product : rows, inner dimension and columns; the rows of all experts are the inner dimension in layout TN
         expert : columns of a row and of the hidden layer of an expert
+        precision : precision of operands with 8 or 4 bits
         """
         m, k, n = product
         table, is_fitted = self._table, self._fitted(layout) is not None
-        if table is not None and table.experts is not None and not is_fitted and min(*expert, sum(rows)):
+        if (
+            precision is None
+            and table is not None
+            and table.experts is not None
+            and not is_fitted
+            and min(*expert, sum(rows))
+        ):
             matrix = {"NN": (k, n), "NT": (n, k), "TN": (m, n)}[layout]
             return self._at_speed(self._grouped(Counter(filter(None, rows)), expert, matrix, layout, table))
         overhead, estimates = self._device.overhead_seconds, list[Estimate]()
         for each, count in Counter(number for number in rows if number).items():
             sizes = (m, each, n) if layout == "TN" else (each, k, n)
-            if not is_fitted and table is None:
+            if not is_fitted and table is None and precision is None:
                 estimates.append(Estimate(self._from_data_sheet(*sizes, count=count) - overhead, True))
                 continue
-            alone = self.gemm(*sizes, layout)
+            alone = self.gemm(*sizes, layout, precision)
             estimates.append(Estimate(count * (alone.seconds * self._speed - overhead), alone.extrapolated))
         seconds = overhead + sum(estimate.seconds for estimate in estimates)
         return self._at_speed(Estimate(seconds, any(estimate.extrapolated for estimate in estimates)))
@@ -262,7 +274,7 @@ class ComputeModel:
             return Estimate(self._device.overhead_seconds, False)
         fit = self._fitted(layout)
         if fit is None and self._table is not None:
-            return self._from_table(m, k, n, layout, self._table)
+            return self._from_table(m, k, n, self._table)
         if fit is None:
             return Estimate(self._from_data_sheet(m, k, n), True)
         estimate = fit[0].estimate(m, k, n)
@@ -290,15 +302,15 @@ class ComputeModel:
                 return fit_gemm(rows, self._dtype), True
         return None
 
-    def _from_table(self, m: int, k: int, n: int, layout: GemmLayout, kernels: "KernelTable") -> Estimate:
-        """Seconds of a product of training, from a table of measured kernels."""
+    def _from_table(self, m: int, k: int, n: int, kernels: "KernelTable") -> Estimate:
+        """Seconds of a product of training, from a table of measured kernels.
+
+        The sum of weight gradients in 32 bits is an op of its own, so all products have one factor.
+        """
         from quadrille.topologies.nodes.training_factors import training_factors
 
-        factors, rates = (
-            training_factors(self._device.measured_kernels),
-            (self._peak, self._device.memory_bytes_per_second),
-        )
-        factor = factors.weight_gradient if layout == WEIGHT_GRADIENT else factors.product
+        rates = self._peak, self._device.memory_bytes_per_second
+        factor = training_factors(self._device.measured_kernels).product
         seconds, beyond = kernels.product_seconds((m, k, n), TABLE_PRECISION, *rates)
         return Estimate(factor * seconds + self._device.overhead_seconds, beyond)
 

@@ -9,6 +9,7 @@ import numpy as np
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.input_files import read_text
 from quadrille.algorithms.schedule.grid import AXES, Grid
+from quadrille.algorithms.units import parse_integer
 from quadrille.simulator.machine.network import bursts_of, cores_of_endpoints, endpoint_number, network_of, speeds_of
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Floats, Ints, Network
@@ -194,8 +195,9 @@ def endpoints_by_rule(
     Parameters
     ----------
     ranks_per_endpoint : number of ranks at each endpoint before the next endpoint is used
-    rule : `packed`, in order; `scattered`, round robin over the nodes that packing would use; `axes:z,x`, packed in
-        the order of these axes, the first fastest; else a file with one endpoint on each line
+    rule : `packed`, in order; `packed:N`, in order on the first N endpoints of each node; `scattered`, round robin over
+        the nodes that packing would use; `axes:z,x`, packed in the order of these axes, the first fastest; else a file
+        with one endpoint on each line
     grid : grid of the ranks, for `axes:`
 
     Raises
@@ -213,9 +215,26 @@ def endpoints_by_rule(
         per_node = net.per_node * ranks_per_endpoint
         used = np.arange(min(-(-ranks // per_node) * per_node, net.endpoint_count * ranks_per_endpoint))
         return used[np.argsort(used % per_node, kind="stable")][:ranks] // ranks_per_endpoint
+    if rule.startswith("packed:"):
+        return _in_part_of_nodes(rule, net, slots // ranks_per_endpoint)
     if rule.startswith("axes:"):
         return _by_axes(rule, ranks, grid) // ranks_per_endpoint
     return _from_file(rule, net, ranks, ranks_per_endpoint)
+
+
+def _in_part_of_nodes(rule: str, net: Network, packed: Ints) -> Ints:
+    """Endpoints in order, of which each node has only the first N."""
+    each = parse_integer(rule.removeprefix("packed:")) or 0
+    nodes = net.endpoint_count // net.per_node
+    if not 1 <= each <= net.per_node:
+        raise InputError(
+            f"placement {rule!r:.60}: packed:N with N from 1 to {net.per_node}, those of a node, is accepted"
+        )
+    if (needed := int(packed[-1]) // each + 1) > nodes:
+        raise InputError(f"placement {rule}: {needed} nodes are needed, and {net.name} has {nodes}")
+    node, place = np.divmod(packed, each)
+    endpoints: Ints = node * net.per_node + place
+    return endpoints
 
 
 def _by_axes(rule: str, ranks: int, grid: Grid | None) -> Ints:
@@ -245,7 +264,7 @@ def _coordinates(grid: Grid) -> dict[str, Ints]:
 def _from_file(path: str, net: Network, ranks: int, ranks_per_endpoint: int) -> Ints:
     if "/" not in path and not Path(path).suffix:
         raise InputError(
-            f"placement {path!r}: accepted are packed, scattered, axes:AXIS,… and a file with one place a line"
+            f"placement {path!r}: accepted are packed, packed:N, scattered, axes:AXIS,… and a file, one place a line"
         )
     try:
         lines = read_text(path).split("\n")

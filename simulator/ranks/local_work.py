@@ -126,7 +126,7 @@ def estimate_op(
     if isinstance(op, Gemm):
         assert sizes.product is not None
         estimates = [
-            model.expert_products(sizes.expert_rows, sizes.product, op.layout, sizes.expert)
+            model.expert_products(sizes.expert_rows, sizes.product, op.layout, sizes.expert, op.precision)
             if op.counts
             else model.gemm(*sizes.product, op.layout, op.precision)
         ]

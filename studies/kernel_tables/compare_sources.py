@@ -26,6 +26,7 @@ TABLES = {"B200 SXM": "b200-sxm", "A100 PCIe": "a100-sxm"}
 LEAST_FLOPS = 1e10
 """Flop of a product from which it is compared; launches are part of shorter ones."""
 TERA = 1e12
+COLUMNS = ("source", "kernel", "samples", "10th percentile", "median", "90th percentile")
 Sample = tuple[str, str, float]
 """Source, kernel, and measured seconds / seconds of the table."""
 
@@ -37,17 +38,25 @@ def main(path: str = "") -> None:
     ------
     InputError : no file
     """
+    print_tables(table("measured seconds / seconds of the table", COLUMNS, compared_rows(path), names=2))
+
+
+def compared_rows(path: str) -> list[list[str]]:
+    """Number of samples, and percentiles of measured seconds / seconds of the table, by source and kernel.
+
+    Raises
+    ------
+    InputError : no file
+    """
     if not Path(path).is_file():
         raise InputError(f"file {path!r}: a CSV file of SimuMax's kernels is accepted")
     samples: dict[tuple[str, str], list[float]] = {}
     for source, kernel, ratio in (*cookbook_samples(), *simumax_samples(Path(path))):
         samples.setdefault((source, kernel), []).append(ratio)
-    rows = [
+    return [
         [*key, str(len(ratios)), *(f"{np.quantile(ratios, share):.2f}" for share in (0.1, 0.5, 0.9))]
         for key, ratios in samples.items()
     ]
-    columns = ("source", "kernel", "samples", "10th percentile", "median", "90th percentile")
-    print_tables(table("measured seconds / seconds of the table", columns, rows, names=2))
 
 
 def cookbook_samples() -> Iterator[Sample]:

@@ -1,14 +1,10 @@
 """Times of recorded steps that kernels bound, beside the times that `simulate` predicts for the imported experiments.
 
 A golden recording is kernel-bound if its model has at least 4e9 parameters; smaller ones wait for launches and the
-host.  Each step is predicted on a named machine with three kinds of kernels:
+host.  Each step is predicted on a named machine with two kinds of kernels:
 
-    data sheet        shares of data-sheet peaks, as machines have by default
-    kernel table      tables of kernels that were timed one by one in inference frameworks
-    training kernels  these tables, with peaks divided by what products of training take longer, where that is known
-
-Source of the factors: `studies/kernel_tables/README.md`, medians of SimuMax's products TN, NN and NT on B200 (1.34,
-1.36, 1.43) and on A100 PCIe (1.07, 1.06, 1.13); their mean, since a step has each product once.
+    data sheet     shares of data-sheet peaks
+    kernel table   tables of measured kernels, with their factors for training, as machines have by default
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,12 +23,9 @@ from quadrille.studies.megatron_recordings.recordings import Recording
 from quadrille.topologies.find_machine import find_machine
 
 MACHINES = {"A100": "a100-node", "H100": "h100-node", "GB200": "gb200-nvl72", "B200": "b200-node"}
-TABLES = {"A100": "a100-sxm", "H100": "h100-sxm", "GB200": "gb200", "B200": "b200-sxm"}
 LEAST_PARAMETERS = 4e9
-Kernels = Literal["data sheet", "kernel table", "training kernels"]
+Kernels = Literal["data sheet", "kernel table"]
 KERNELS: tuple[Kernels, ...] = get_args(Kernels)
-LONGER_IN_TRAINING = {"B200": mean((1.34, 1.36, 1.43)), "A100": mean((1.07, 1.06, 1.13))}
-"""Seconds of products of training / seconds in tables of inference kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +65,10 @@ def step_times(recordings: Iterable[Recording]) -> Iterator[StepTimes]:
             groups.setdefault((row.step, row.gpu), []).append(row)
     for (step, gpu), rows in groups.items():
         recorded, name = tuple(row.seconds for row in rows), rows[0].id.partition(",")[0]
-        kinds = [kernels for kernels in KERNELS if kernels != "training kernels" or gpu in LONGER_IN_TRAINING]
         try:
-            yield StepTimes(name, gpu, recorded, {kernels: predicted_seconds(step, gpu, kernels) for kernels in kinds})
+            yield StepTimes(
+                name, gpu, recorded, {kernels: predicted_seconds(step, gpu, kernels) for kernels in KERNELS}
+            )
         except QuadrilleError as error:
             yield StepTimes(name, gpu, recorded, {}, str(error).partition(";")[0])
 
@@ -85,11 +79,9 @@ def _parameters(step: MegatronStep) -> int:
 
 
 @cache
-def predicted_seconds(step: MegatronStep, gpu: str, kernels: Kernels = "data sheet") -> float:
+def predicted_seconds(step: MegatronStep, gpu: str, kernels: Kernels = "kernel table") -> float:
     """The predicted time of a step [s]."""
-    settings = [] if kernels == "data sheet" else [f"device.kernel_table={TABLES[gpu]}"]
-    if kernels == "training kernels":
-        settings.append(f"device.peak_flops_per_second.bfloat16=x{1 / LONGER_IN_TRAINING[gpu]:.4f}")
+    settings = ["device.kernel_table=none"] if kernels == "data sheet" else []
     machine = find_machine(MACHINES[gpu], settings, gpus=step.gpus)
     return simulated_step(job_experiment(MegatronJob(step, rotary_share=0 if step.positions else 1)), machine).seconds
 

@@ -93,7 +93,7 @@ def test_products_and_attention_of_a_gpu_take_the_times_of_its_table(tabled, unt
     factors = training_factors("h100-sxm")
     assert estimate.seconds == pytest.approx(factors.product * ratio * bound + device.overhead_seconds)
     weights = measured.gemm(4096, 4096, 4096, "TN").seconds
-    assert weights == pytest.approx(factors.weight_gradient * ratio * bound + device.overhead_seconds)
+    assert weights == estimate.seconds  # the sum in 32 bits is an op of its own
     assert measured.gemm(4096, 4096, 2**20, "NN").extrapolated
 
 
