@@ -13,6 +13,8 @@ DTYPES: dict[str, str] = {
     **dict.fromkeys(("bf16",), "bfloat16"),
 }
 """Full name of each short name of an element type."""
+SMALL_DTYPES = ("float8", "fp8", "float4", "fp4", "mxfp", "nvfp")
+"""First characters of the names of element types of 8 and 4 bits, which no tensor of a schedule has."""
 KINDS: dict[str, CollectiveKind] = {kind.replace("_", ""): kind for kind in get_args(CollectiveKind)}
 KINDS |= {"bcast": "broadcast", "sendrecv": "send_receive"}
 
@@ -37,6 +39,11 @@ def find_dtype(text: str) -> DType:
     InputError : another word; the message suggests the nearest name
     """
     dtype, accepted = full_dtype(text), get_args(DType)
+    if dtype.startswith(SMALL_DTYPES):
+        raise InputError(
+            f"dtype {text!r:.60}: accepted are {', '.join(accepted)}; products of training steps in 8 or 4 bits are "
+            "--products fp8, mxfp8 or nvfp4 with a dtype of 16 bits"
+        )
     if dtype not in accepted:
         raise InputError(
             f"dtype {text!r:.60}: accepted are {', '.join(accepted)}{nearest_hint(text, [*accepted, *DTYPES], 1)}"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from quadrille.algorithms.errors import InputError, nearest_names
+from quadrille.algorithms.errors import InputError, nearest_hint, nearest_names
 from quadrille.algorithms.training.architecture import ARCHITECTURES, PLAIN, Architecture
 from quadrille.algorithms.training.experts import EXPERT_DEFAULTS, EXPERT_KEYS, Experts, changed_experts
 from quadrille.algorithms.training.model_configs import from_config
@@ -90,11 +90,20 @@ def _values(text: str, changes: str, sequence: int | None) -> dict[str, str]:
     for item in changes.split(",") if changes else ():
         name, _, value = (part.strip() for part in item.partition("="))
         if name not in ACCEPTED or name in values:
-            raise InputError(f"model {text!r}: {name!r}: accepted, each once, are {', '.join(ACCEPTED)}")
+            raise _unknown_key(text, name)
         values[name] = value
     if sequence is not None and values.setdefault("sequence", str(sequence)) != str(sequence):
         raise InputError(f"--sequence {sequence}: the model {text!r} has sequence={values['sequence']}: leave one out")
     return values
+
+
+def _unknown_key(text: str, name: str) -> InputError:
+    if name in ACCEPTED:
+        return InputError(f"model {text!r}: {name!r}: accepted, each once, and it stands twice")
+    if name.startswith("capacity"):
+        return InputError(f"model {text!r}: {name!r}: experts take all tokens that are sent to them, so leave it out")
+    hint = nearest_hint(name, ACCEPTED)
+    return InputError(f"model {text!r}: {name!r}: accepted, each once, are {', '.join(ACCEPTED)}{hint}")
 
 
 def _sizes(text: str, values: Mapping[str, str]) -> dict[str, int]:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 MOST_LINKS = 20
 MOST_SEGMENTS_SHOWN = 24
+"""Number of stretches of a path, and of ops on it, that are printed: the longest, in their order."""
 
 
 class LinkLoad(msgspec.Struct, frozen=True):
@@ -150,14 +151,10 @@ def explanation_tables(explanation: Explanation) -> "list[Group]":
     tables = [_parts_table(explanation)] if explanation.path_seconds_by_part or explanation.mean_seconds_by_part else []
     if explanation.critical_path:
         ops = joined_by_op(explanation.critical_path)
-        tables.append(_path_table("critical path, by op", ops, explanation.seconds))
+        tables.append(_path_table("critical path, by op", "ops", ops, explanation.seconds))
         if len(ops) != len(explanation.critical_path):
-            shown = explanation.critical_path[:MOST_SEGMENTS_SHOWN]
-            more = len(explanation.critical_path) - len(shown)
-            title = "critical path, in order" + (
-                f", the first {len(shown)} of {more + len(shown)} stretches; --json FILE has all" if more else ""
-            )
-            tables.append(_path_table(title, shown, explanation.seconds))
+            path = explanation.critical_path
+            tables.append(_path_table("critical path, in order", "stretches", path, explanation.seconds))
     if explanation.flows:
         tables.append(_flows_table(explanation.flows))
     if explanation.links:
@@ -183,8 +180,19 @@ def _parts_table(explanation: Explanation) -> "Group":
     return table(f"{explanation.what}: {milliseconds(explanation.seconds)}", columns, rows)
 
 
-def _path_table(title: str, path: Sequence[PathSegment], seconds: float) -> "Group":
-    parts = [part for part in PARTS if any(segment.seconds_by_part.get(part) for segment in path)]
+def longest_segments(path: Sequence[PathSegment]) -> list[PathSegment]:
+    """The `MOST_SEGMENTS_SHOWN` longest segments of a path, in its order, or all if there are no more."""
+    longest = nlargest(MOST_SEGMENTS_SHOWN, range(len(path)), key=lambda place: (path[place].seconds, -place))
+    return [path[place] for place in sorted(longest)]
+
+
+def _path_table(title: str, noun: str, path: Sequence[PathSegment], seconds: float) -> "Group":
+    """The table of the longest segments of a path; the title says what is left out, and how long that takes."""
+    shown = longest_segments(path)
+    if len(shown) < len(path):
+        hidden = sum(segment.seconds for segment in path) - sum(segment.seconds for segment in shown)
+        title += f": the {len(shown)} longest of {len(path)} {noun}; --json FILE has the others, {milliseconds(hidden)}"
+    parts = [part for part in PARTS if any(segment.seconds_by_part.get(part) for segment in shown)]
     rows = [
         (
             segment.op,
@@ -194,7 +202,7 @@ def _path_table(title: str, path: Sequence[PathSegment], seconds: float) -> "Gro
             _percent_of(segment.seconds, seconds),
             *(milliseconds(segment.seconds_by_part.get(part, 0.0)) for part in parts),
         )
-        for segment in path
+        for segment in shown
     ]
     return table(title, ("op", "rank", "times", "time", "", *parts), rows)
 

@@ -347,7 +347,15 @@ def _remarks(prepared: PreparedExperiment, peak_bytes: int) -> list[str]:
     if dtype not in machine.device.peak_flops_per_second:
         accepted = ", ".join(machine.device.peak_flops_per_second)
         lines.append(f"{machine.name} gives no speed for {dtype}, only for {accepted}")
-    return [*lines, *_experts_remark(prepared)]
+    return [*lines, *_pipeline_remark(prepared), *_experts_remark(prepared)]
+
+
+def _pipeline_remark(prepared: PreparedExperiment) -> list[str]:
+    """A remark that a pipeline without `--micro-batch` has one microbatch; empty otherwise."""
+    stages, problem = prepared.experiment.grid.pipeline, prepared.experiment.problem
+    if stages == 1 or getattr(problem, "micro_batch", 0) is not None:
+        return []
+    return [f"one microbatch: one of the {stages} stages works at a time; --micro-batch B makes several of the batch"]
 
 
 def _experts_remark(prepared: PreparedExperiment) -> list[str]:

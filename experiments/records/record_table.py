@@ -6,9 +6,15 @@ from typing import cast
 
 from quadrille.algorithms.formats.record import Messages, OpRecord, Record, Verified, interval_known
 from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.timelines.spans import UNPAIRED
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.destinations import Detail
-from quadrille.experiments.workloads.training_lines import memory_warning, training_lines, workload_text
+from quadrille.experiments.workloads.training_lines import (
+    memory_warning,
+    model_lines,
+    training_lines,
+    workload_text,
+)
 
 HEADINGS = ("op", "what", "times", "seconds", "waiting", "exposed", "sent by a rank", "")
 SMALL_SHARE = 0.005
@@ -30,11 +36,12 @@ def print_record(record: Record, detail: Detail = "table") -> None:
     ----------
     detail : `verdict` for the total alone, `table` for the longest ops too, `all` for all ops
     """
-    lines = [_title_line(record), *summary_lines(record)]
+    lines = [_title_line(record), *model_lines(record.workload), *summary_lines(record)]
     if detail != "verdict":
         ops = list(record.ops) if detail == "all" else shown_ops(record.ops, record.grid)
         rows = [_row(op) for op in ops]
-        lines += ["", *_aligned([HEADINGS, *rows]), *_hidden_ops_line(record.ops, ops), "", *_closing_lines(record)]
+        notes = [*_hidden_ops_line(record.ops, ops), *_waiting_line(ops)]
+        lines += ["", *_aligned([HEADINGS, *rows]), *notes, "", *_closing_lines(record)]
     elif record.verified is not None:
         lines.append(_verification_line(record.verified))
     print("\n".join(lines))
@@ -84,16 +91,36 @@ def _shares(record: Record) -> list[tuple[str, float]]:
     """
     seconds: dict[str, float] = {}
     for op in record.ops:
-        if op.axis and not _is_of_one_rank(op, record.grid):
-            name, op_seconds = f"communication over {op.axis}", op.exposed_seconds
-        elif op.kind in HOST_SHARES:
-            name, op_seconds = HOST_SHARES[op.kind], op.exposed_seconds
-        else:
-            name, op_seconds = "products" if op.kind == "gemm" else "other local work", op.seconds
-        seconds[name] = seconds.get(name, 0.0) + op_seconds
+        charged = op.exposed_seconds if _charges_exposed(op, record.grid) else op.seconds
+        activity = _activity(op, record.grid)
+        seconds[activity] = seconds.get(activity, 0.0) + charged
     shares = [(name, op_seconds / record.seconds) for name, op_seconds in seconds.items() if record.seconds]
     large = [(name, share) for name, share in shares if share >= SMALL_SHARE]
     return sorted(large, key=lambda item: -item[1])
+
+
+def _charges_exposed(op: OpRecord, grid: Mapping[Axis, int]) -> bool:
+    """Whether an op counts as far as it is exposed: a message, or work beside the device."""
+    return op.kind in HOST_SHARES or (op.axis is not None and not _is_of_one_rank(op, grid))
+
+
+def _activity(op: OpRecord, grid: Mapping[Axis, int]) -> str:
+    """The name of the share that an op belongs to.
+
+    A receive or a send lasts until the other stage is there, so both hold the bubbles of a pipeline.
+
+    >>> receive = OpRecord(name="receive X", kind="receive", axis="pipeline", seconds=1.0)
+    >>> _activity(receive, {"pipeline": 2}), _activity(OpRecord(name="attention", kind="kernel", seconds=1.0), {})
+    ('waiting and messages between pipeline stages', 'attention')
+    """
+    if op.axis is not None and not _is_of_one_rank(op, grid):
+        between = op.axis == "pipeline" and op.kind in UNPAIRED
+        return "waiting and messages between pipeline stages" if between else f"communication over {op.axis}"
+    if op.kind in HOST_SHARES:
+        return HOST_SHARES[op.kind]
+    if op.kind == "gemm":
+        return "products"
+    return "attention" if op.kind == "kernel" and "attention" in op.name else "other local work"
 
 
 def _is_of_one_rank(op: OpRecord, grid: Mapping[Axis, int]) -> bool:
@@ -126,6 +153,17 @@ def _hidden_ops_line(ops: Sequence[OpRecord], shown: Sequence[OpRecord]) -> list
     return [f"and {len(ops) - len(shown)} more, {format_seconds(seconds)} together; --verbose shows all"]
 
 
+def _waiting_line(ops: Sequence[OpRecord]) -> list[str]:
+    """The line that says what waiting is, if some op waits longer than it works.
+
+    >>> _waiting_line([OpRecord(name="sum C", kind="all_reduce", seconds=1.0, waiting_seconds=2.0)])
+    ['waiting comes before seconds: a rank waits until the last rank of its group has started']
+    """
+    if all(op.waiting_seconds <= op.seconds for op in ops):
+        return []
+    return ["waiting comes before seconds: a rank waits until the last rank of its group has started"]
+
+
 def _op_description(op: OpRecord) -> str:
     """Kind, axis and algorithm of an op, as text.
 
@@ -151,11 +189,18 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
 def _title_line(record: Record) -> str:
     grid = ",".join(f"{axis}={length}" for axis, length in record.grid.items() if length > 1) or "x=1"
     threads = f"{record.options.threads} thread{'s' if record.options.threads > 1 else ''} each"
-    collectives = f", {record.options.collectives}" if record.ranks > 1 else ""
+    collectives = f", {_collectives_word(record)}" if record.ranks > 1 else ""
     return (
         f"{record.kind}: {record.algorithm}, {record.passes}, {workload_text(record.workload)} {record.dtype}, "
         f"grid {grid}, {record.ranks} rank{'s' if record.ranks > 1 else ''}, {threads}{collectives}"
     )
+
+
+def _collectives_word(record: Record) -> str:
+    """The collectives of a run; those of NCCL's model on AMD's GPUs are RCCL's."""
+    word = record.options.collectives
+    is_rccl = any(op.algorithm is not None and op.algorithm.startswith("rccl") for op in record.ops)
+    return "r" + word[1:] if is_rccl and word.startswith("nccl") else word
 
 
 def _interval_text(record: Record) -> str:

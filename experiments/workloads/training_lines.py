@@ -49,11 +49,15 @@ TRAINING_DEFAULTS = {
 
 
 def workload_text(workload: Workload) -> str:
-    """The sizes of a workload, as text.
+    """The sizes of a workload, as text; a named model has its name.
 
     >>> from quadrille.algorithms.formats.workload import MatmulSizes, MlpSizes
     >>> workload_text(Workload(MatmulSizes(2, 3, 5))), workload_text(Workload(mlp=MlpSizes((4, 8, 2), 6)))
     ('m=2 k=3 n=5', 'mlp 4,8,2 of 6 rows')
+    >>> workload_text(Workload(gpt=GptSizes(24, 768, 16, 1024, 51200, 8)))
+    'gpt of 24 layers, hidden 768, 16 heads, vocabulary 51200, 8 sequences of 1024'
+    >>> workload_text(Workload(gpt=GptSizes(24, 1024, 16, 512, 50257, 8)))
+    'gpt3-350m, 8 sequences of 512'
     """
     if workload.matmul is not None:
         sizes = workload.matmul
@@ -63,11 +67,34 @@ def workload_text(workload: Workload) -> str:
         return f"mlp {','.join(map(str, workload.mlp.widths))} of {workload.mlp.rows} rows"
     gpt = workload.gpt
     assert gpt is not None
-    return (
-        f"gpt of {gpt.layers} layers, hidden {gpt.hidden}, {gpt.heads} heads, "
-        + "".join(f"{words}, " for words in (*_architecture(gpt).words, *_expert_words(gpt)))
-        + f"vocabulary {gpt.vocabulary}, {gpt.batch} sequence{'s' if gpt.batch > 1 else ''} of {gpt.sequence}"
+    model = (
+        model_name(gpt)
+        or f"gpt of {gpt.layers} layers, hidden {gpt.hidden}, {gpt.heads} heads, vocabulary {gpt.vocabulary}"
     )
+    return f"{model}, {gpt.batch} sequence{'s' if gpt.batch > 1 else ''} of {gpt.sequence}"
+
+
+def model_name(gpt: GptSizes) -> str:
+    """The name of the model with these sizes, of any sequence and batch; empty for sizes without a name."""
+    from quadrille.algorithms.training.model_shapes import SHAPES
+
+    architecture, experts = _architecture(gpt), _experts(gpt)
+    sizes = (gpt.layers, gpt.hidden, gpt.heads, gpt.vocabulary, gpt.inner or 4 * gpt.hidden)
+    for name, shape in SHAPES.items():
+        if sizes == (shape.layers, shape.hidden, shape.heads, shape.vocabulary, shape.mlp) and (
+            architecture == shape.architecture and experts == shape.experts
+        ):
+            return name
+    return ""
+
+
+def model_lines(workload: Workload) -> Iterator[str]:
+    """The line about the traits of a model without a name; none for the plain GPT."""
+    gpt = workload.gpt
+    if gpt is not None and not model_name(gpt):
+        traits = (*_architecture(gpt).words, *_expert_words(gpt))
+        if traits:
+            yield f"model: {', '.join(traits)}"
 
 
 def _expert_words(gpt: GptSizes) -> Iterator[str]:
@@ -156,7 +183,8 @@ def training_lines(record: Record) -> Iterator[str]:
         yield _counted_attention(record.workload.gpt)
     if exposed := record.exposed_seconds_by_axis or {}:
         words = ", ".join(f"{axis} {format_seconds(seconds)}" for axis, seconds in exposed.items())
-        yield f"exposed communication of all steps: {words}"
+        stages = "; pipeline has the waiting for other stages, too" if "pipeline" in exposed else ""
+        yield f"exposed communication of all steps: {words}{stages}"
     yield from offload_lines(record)
     yield from expert_load_lines(record)
     if kinds := record.memory_bytes_by_kind or {}:
@@ -338,7 +366,7 @@ def _counted_attention(gpt: GptSizes) -> str:
     from quadrille.algorithms.training.model_shapes import ModelShape
 
     sizes = {name: getattr(gpt, name) for name in ("layers", "hidden", "heads", "sequence", "vocabulary", "inner")}
-    shape = ModelShape("gpt", **sizes, architecture=_architecture(gpt))
+    shape = ModelShape("gpt", **sizes, architecture=_architecture(gpt), experts=_experts(gpt))
     more = full_square_flops(shape, gpt.batch).model / step_flops(shape, gpt.batch).model
     return (
         "attention counts as the causal half that is computed, as in Megatron-Core; "

@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
+from multiprocessing import parent_process
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -34,6 +35,8 @@ KERNEL_SECONDS = 0.2
 """Mean compile time of a kernel, for the message [s]."""
 
 _seconds = 0.0
+_is_reported = False
+"""Whether this process has said that it compiles; child processes never say it."""
 _compiled_sets: dict[tuple[str, Kernel], Mapping[str, Kernel]] = {}
 """Compiled kernels of this process, by checksum and last kernel."""
 
@@ -125,12 +128,16 @@ def _load(copy: Any, signature: tuple[Any, ...], kernels: int) -> None:
     event = import_module("numba.core.event")
     frequency = "once on this machine" if copy.stats.cache_path else "in every run, as no cache folder can be written"
     lines = [f"quadrille: compiling the flow kernels, {frequency}: about {max(1, round(KERNEL_SECONDS * kernels))} s\n"]
+    if _is_reported or parent_process() is not None:
+        lines.clear()
 
     class CompileMessage(event.Listener):  # type: ignore[misc, name-defined]
         """Writes one message when Numba compiles the first kernel."""
 
         def on_start(self, _: Any) -> None:
+            global _is_reported
             while lines:
+                _is_reported = True
                 sys.stderr.write(lines.pop())
                 sys.stderr.flush()
 

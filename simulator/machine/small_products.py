@@ -36,7 +36,7 @@ class SmallProducts:
     def __init__(self, machine: Machine, dtype: DType) -> None:
         self._machine, self._device, self._result_bytes = machine, machine.device, ITEM_BYTES[dtype]
         self._rates: dict[SmallPrecision, SmallRate] = {}
-        name = machine.device.kernel_table
+        name = machine.device.measured_kernels
         self._table: KernelTable | None = kernel_table(name) if name else None
 
     def rate(self, precision: SmallPrecision) -> SmallRate:

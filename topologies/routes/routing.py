@@ -80,7 +80,8 @@ def parse_routing(text: str, offered: Sequence[Rule] = get_args(Rule)) -> Routin
         if word == rule and (not colon or (rule in SEEDED and SEED.fullmatch(seed))):
             return Routing(rule, int(seed or 0))
     seeded = ", ".join(f"{rule}:SEED" for rule in SEEDED if rule in offered)
-    raise InputError(f"routing {text!r}: accepted are {', '.join(offered)}, and {seeded}")
+    hint = "; loads of experts are --expert-load" if word == "zipf" else ""
+    raise InputError(f"routing {text!r}: accepted are {', '.join(offered)}, and {seeded}{hint}")
 
 
 class Routes:

@@ -508,3 +508,17 @@ def test_a_record_written_before_there_were_links_is_read(tmp_path, capsys):
 def test_what_is_no_plain_file_is_refused_before_it_is_read():
     with pytest.raises(InputError, match="/dev/zero cannot be read: not a regular file"):
         explain("/dev/zero")
+
+
+def test_a_long_path_is_shown_by_its_longest_segments_in_order(tmp_path, capsys):
+    seconds = [3.0 + (7 * place) % 40 for place in range(40)]
+    path = tuple(
+        PathSegment(op=f"op {place}", rank=0, seconds=length, seconds_by_part={"compute": length})
+        for place, length in enumerate(seconds)
+    )
+    save_record(record(seconds=sum(seconds), critical_path=path), tmp_path / "long.json")
+    printed = called(capsys, "explain", str(tmp_path / "long.json")).out
+    shown = [int(line.split()[1]) for line in printed.splitlines() if line.startswith("  op ") and "ms" in line]
+    assert shown == [place for place, length in enumerate(seconds) if length >= 19.0]
+    left_out = 1000 * sum(length for length in seconds if length < 19.0)
+    assert f"the 24 longest of 40 ops; --json FILE has the others, {left_out:.0f} ms" in printed

@@ -40,6 +40,7 @@ def account():
 @pytest.fixture(autouse=True)
 def no_twins_yet(monkeypatch):
     monkeypatch.setattr(kernel_compiler, "_compiled_sets", {})
+    monkeypatch.setattr(kernel_compiler, "_is_reported", False)
 
 
 @pytest.fixture
