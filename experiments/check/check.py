@@ -131,7 +131,7 @@ def layout_of(log: CollectiveLog, per_node: int, ranks: int | None = None, nodes
     """
     ranks = ranks or log.ranks
     if ranks is None:
-        raise InputError("the file does not tell how many ranks there are: --ranks N does")
+        raise InputError("the file does not tell how many ranks there are: --gpus N does")
     nodes = nodes or log.nodes or -(-ranks // per_node)
     if ranks < 2:
         raise InputError(f"{ranks} rank: a collective of at least 2 ranks is needed")
