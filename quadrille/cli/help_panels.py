@@ -7,8 +7,9 @@ PANELS: dict[str, tuple[str, ...]] = {
         "weights",
     ),
     "Parallelism": (
-        "gpus", "grid", "algorithm", "scheme", "order", "pipeline", "micro_batch", "interleave", "pipeline_schedule",
-        "pipeline_limit", "stages", "zero", "sequence_parallel", "context", "context_parallel", "overlap", "bands",
+        "gpus", "nodes", "grid", "algorithm", "scheme", "order", "pipeline", "micro_batch", "interleave",
+        "pipeline_schedule", "pipeline_limit", "stages", "zero", "sequence_parallel", "context", "context_parallel",
+        "overlap", "bands",
         "collectives", "attention", "recompute", "products", "fp8_param_gather", "dropout", "sparsity", "prune",
         "sparse_states", "offload", "expert_load", "keep_first", "gathered", "group", "stride", "concurrent",
         "channels", "best_grid", "top", "search", "powers_of_two", "min_model_parallel", "vary",

@@ -99,7 +99,7 @@ app.modules += [
     CommandModule(("rank",), load_ranking),
     CommandModule(("launch", "calibrate", "bench"), load_hosts),
     CommandModule(("models", "topologies", "schema", "completion"), load_lookups),
-    CommandModule(("collective", "flows", "machines", "topology"), load_networks),
+    CommandModule(("collective", "flows", "check", "machines", "topology"), load_networks),
 ]
 topology_group.modules.append(CommandModule(("show",), load_networks))
 laboratory_group.modules.append(CommandModule(("up", "run", "down", "status"), load_laboratories))

@@ -144,6 +144,51 @@ def collective_command() -> Callable[..., None]:
 app.command("collective", text="Predict one collective, and what bounds it.")(collective_command())
 
 
+@app.command()
+@with_flags(
+    [
+        Parameter(
+            "log",
+            Parameter.KEYWORD_ONLY,
+            annotation=Annotated[str, argument("LOG", "Output of nccl-tests, rccl-tests, NCCL Inspector or OSU.")],
+        )
+    ],
+    flags_of(
+        collective=(
+            Annotated[str, flag("--collective", "NAME", "The collective, where the file does not tell it.")],
+            "",
+        ),
+        gpus=(Annotated[str, flag("--gpus", "N", "How many ranks; by default as in the file.")], ""),
+        nodes=(Annotated[str, flag("--nodes", "N", "How many nodes; by default as in the file, or full ones.")], ""),
+        json=(Json, ""),
+    ),
+    ON_NETWORK,
+)
+def check(context: click.Context, **values: Any) -> None:
+    """Say whether measured collectives are normal.
+
+    Each measured time is shown beside the time that the machine should have; causes of a gap are simulated.
+    """
+    from quadrille.cli.parsing.collectives import parse_kind
+    from quadrille.cli.parsing.network_machines import collective_machine
+    from quadrille.cli.parsing.numbers import whole_number
+    from quadrille.experiments.check.check import check as compare
+    from quadrille.experiments.check.check import layout_of
+    from quadrille.experiments.import_.collective_logs import read_collective_log
+    from quadrille.experiments.output.destinations import Destinations
+
+    path, on = values["log"], machine_flags(values)
+    kind = parse_kind(values["collective"]) if values["collective"] else None
+    ranks, nodes = (whole_number(values[name], f"--{name}") if values[name] else None for name in ("gpus", "nodes"))
+    log = read_collective_log(path)
+    _, one_node = collective_machine(on)
+    layout = layout_of(log, one_node.per_node, ranks, nodes)
+    machine, _ = collective_machine(on, str(layout.gpus))
+    destinations = Destinations(json=values["json"], read=on.files | {"LOG": path})
+    named = log.of_kind(kind) if kind else log
+    compare(named, machine, layout, name=path, destinations=destinations, command=context.obj)
+
+
 def machines_known() -> list[str]:
     """The names of the machines that --machine accepts."""
     from quadrille.topologies.machines.machine_catalogue import MACHINES

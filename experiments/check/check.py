@@ -1,0 +1,291 @@
+"""`quadrille check`: measured times of collectives beside those that a machine should have, and what explains a gap.
+
+A time is as expected if it is within a factor of the prediction:
+
+    inside a node with measured collectives, 1 MiB and more   1.25
+    between nodes, or without a table, 1 MiB and more         1.5
+    smaller sizes                                             2
+
+The factors are above the 90th percentile of the predictions' errors (studies/collective_tables/README.md).  Sizes from
+1 MiB on and smaller sizes have a verdict each: that of their median ratio.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import log
+from statistics import median
+from typing import Literal, cast
+
+import msgspec
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.provenance import Provenance, provenance
+from quadrille.algorithms.schedule.ops import CollectiveKind
+from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
+from quadrille.experiments.check.explanations import Call, Explanation, explanations
+from quadrille.experiments.import_.collective_logs import CollectiveLog
+from quadrille.experiments.network.bus_bandwidth import bus_factor
+from quadrille.experiments.network.collective import predict_collective
+from quadrille.experiments.network.collective_question import CollectiveQuestion
+from quadrille.experiments.output.destinations import Destinations, write_or_show
+from quadrille.experiments.output.tables import print_tables, table
+from quadrille.simulator.machine.network import network_of
+from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.network import Network
+
+SCHEMA = "quadrille/check/1"
+LARGE = 2**20
+"""Size from which on a time depends on bandwidths more than on latencies [B]."""
+MOST_CALLS = 8
+"""Sizes of each collective that the causes are simulated for."""
+MOST_EXPLANATIONS = 4
+WITHIN_TABLE, WITHIN_MODEL, WITHIN_SMALL = 1.25, 1.5, 2.0
+Verdict = Literal["as expected", "slower", "faster"]
+
+
+class CheckedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A measured time beside the expected time.
+
+    Parameters
+    ----------
+    bytes : size of the whole buffer [B]
+    measured_seconds : median of the measured times of this size [s]
+    within : factor within which the measured time is as expected
+    """
+
+    kind: CollectiveKind
+    bytes: int
+    measured_seconds: float
+    expected_seconds: float
+    within: float
+    verdict: Verdict
+
+    @property
+    def ratio(self) -> float:
+        """Measured / expected."""
+        return self.measured_seconds / self.expected_seconds
+
+
+class CheckedSizes(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict of a range of sizes.
+
+    Parameters
+    ----------
+    ratio : median of measured / expected
+    others : number of sizes that are not as expected
+    """
+
+    sizes: Literal["from 1 MiB", "below 1 MiB"]
+    verdict: Verdict
+    ratio: float
+    count: int
+    others: int
+
+
+class CheckedLog(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer that `--json` writes.
+
+    Parameters
+    ----------
+    verdicts : of the sizes from 1 MiB on, and of smaller sizes, as far as they were measured
+    explanations : what would explain the gap, the nearest first; empty if all sizes are as expected in the median
+    """
+
+    log: str
+    program: str
+    machine: str
+    ranks: int
+    nodes: int
+    devices: tuple[str, ...]
+    verdicts: tuple[CheckedSizes, ...]
+    rows: tuple[CheckedRow, ...]
+    explanations: tuple[Explanation, ...]
+    provenance: Provenance
+
+    @property
+    def normal(self) -> bool:
+        """Whether all sizes are as expected in the median."""
+        return all(sizes.verdict == "as expected" for sizes in self.verdicts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The ranks of a log on a machine: GPUs that are modelled, ranks of the group, and their distance."""
+
+    gpus: int
+    ranks: int
+    stride: int = 1
+
+
+def layout_of(log: CollectiveLog, per_node: int, ranks: int | None = None, nodes: int | None = None) -> Layout:
+    """The ranks on nodes with this number of GPUs.
+
+    Parameters
+    ----------
+    ranks, nodes : what the user says; None for what the log says
+
+    Raises
+    ------
+    InputError : unknown ranks, or ranks that use a part of each of several nodes, more than one GPU of it
+    """
+    ranks = ranks or log.ranks
+    if ranks is None:
+        raise InputError("the file does not tell how many ranks there are: --gpus N does")
+    nodes = nodes or log.nodes or -(-ranks // per_node)
+    if ranks < 2:
+        raise InputError(f"{ranks} rank: a collective of at least 2 ranks is needed")
+    if nodes == 1 and ranks > per_node:
+        raise InputError(f"{ranks} ranks on one node: a node of the machine has {per_node} GPUs")
+    if nodes == 1 or ranks == nodes * per_node:
+        return Layout(gpus=ranks, ranks=ranks)
+    if ranks == nodes:
+        return Layout(gpus=nodes * per_node, ranks=ranks, stride=per_node)
+    raise InputError(
+        f"{ranks} ranks on {nodes} nodes: a node of the machine has {per_node} GPUs, "
+        "and either all of them or one take part"
+    )
+
+
+def check(
+    log: CollectiveLog,
+    machine: Machine,
+    layout: Layout,
+    *,
+    name: str = "",
+    destinations: Destinations | None = None,
+    command: Sequence[str] = (),
+) -> CheckedLog:
+    """Compares a log with a machine, and prints the answer or writes it as JSON.
+
+    Parameters
+    ----------
+    name : name of the log's file
+
+    Raises
+    ------
+    InputError : rows whose collective is unknown, or that cannot be simulated
+    """
+    to = destinations or Destinations()
+    to.check()
+    net = network_of(machine)
+    calls = list(_calls(log, machine, layout, net))
+    rows = [_checked(call, layout.ranks <= net.per_node and "nvswitch" in net.kinds) for call in calls]
+    verdicts = tuple(_verdicts(rows))
+    normal = all(sizes.verdict == "as expected" for sizes in verdicts)
+    answer = CheckedLog(
+        log=name,
+        program=log.program,
+        machine=machine.name,
+        ranks=layout.ranks,
+        nodes=-(-layout.gpus // net.per_node),
+        devices=log.devices,
+        verdicts=verdicts,
+        rows=tuple(rows),
+        explanations=() if normal else tuple(explanations(_few(calls), machine)[:MOST_EXPLANATIONS]),
+        provenance=provenance(command),
+    )
+    write_or_show(answer, to.json, SCHEMA, lambda: _print(answer))
+    return answer
+
+
+def _calls(log: CollectiveLog, machine: Machine, layout: Layout, net: Network) -> Iterator[Call]:
+    """A call of each kind and size, with the median of its measured times."""
+    times: dict[tuple[CollectiveKind, int, int], list[float]] = defaultdict(list)
+    for row in log.rows:
+        if row.kind is None:
+            raise InputError("the file does not tell which collective it measured: --collective NAME does")
+        times[row.kind, row.bytes, row.item_bytes or 1].append(row.seconds)
+    for (kind, size, item_bytes), measured in sorted(times.items()):
+        question = CollectiveQuestion(
+            kind=kind, bytes=size, gpus=layout.gpus, group=layout.ranks, stride=layout.stride, item_bytes=item_bytes
+        )
+        expected = predict_collective(question, machine, net=net).seconds
+        if expected > 0:
+            yield Call(question, median(measured), expected)
+
+
+def _few(calls: Sequence[Call]) -> list[Call]:
+    """Calls of sizes that lie evenly on a logarithmic scale, at most `MOST_CALLS` of each collective."""
+    few = []
+    for kind in dict.fromkeys(call.question.kind for call in calls):
+        of_kind = [call for call in calls if call.question.kind == kind]
+        first, last = (log(max(1, call.question.bytes)) for call in (of_kind[0], of_kind[-1]))
+        wanted = [first + (last - first) * place / (MOST_CALLS - 1) for place in range(MOST_CALLS)]
+        nearest = [min(of_kind, key=lambda call: abs(log(max(1, call.question.bytes)) - place)) for place in wanted]
+        few += list({call.question.bytes: call for call in nearest}.values())
+    return few
+
+
+def _checked(call: Call, has_table: bool) -> CheckedRow:
+    within = WITHIN_SMALL if call.question.bytes < LARGE else WITHIN_TABLE if has_table else WITHIN_MODEL
+    return CheckedRow(
+        kind=call.question.kind,
+        bytes=call.question.bytes,
+        measured_seconds=call.measured,
+        expected_seconds=call.expected,
+        within=within,
+        verdict=_verdict(call.measured / call.expected, within),
+    )
+
+
+def _verdicts(rows: Sequence[CheckedRow]) -> Iterator[CheckedSizes]:
+    """The verdict of the sizes from 1 MiB on, and that of smaller sizes."""
+    large, small = ([row for row in rows if (row.bytes >= LARGE) == is_large] for is_large in (True, False))
+    for sizes, some in (("from 1 MiB", large), ("below 1 MiB", small)):
+        if some:
+            ratio = median(row.ratio for row in some)
+            yield CheckedSizes(
+                sizes=cast(Literal["from 1 MiB", "below 1 MiB"], sizes),
+                verdict=_verdict(ratio, some[0].within),
+                ratio=ratio,
+                count=len(some),
+                others=sum(row.verdict != "as expected" for row in some),
+            )
+
+
+def _verdict(ratio: float, within: float) -> Verdict:
+    """The verdict of measured / expected.
+
+    >>> _verdict(1.3, 1.25), _verdict(0.9, 1.25), _verdict(0.5, 1.25)
+    ('slower', 'as expected', 'faster')
+    """
+    return "slower" if ratio > within else "faster" if ratio * within < 1 else "as expected"
+
+
+# Printing
+
+
+def _print(answer: CheckedLog) -> None:
+    devices = f" of {', '.join(answer.devices)}" if answer.devices else ""
+    where = f"{answer.ranks} ranks{devices} on {answer.nodes} {'node' if answer.nodes == 1 else 'nodes'}"
+    print(f"{answer.log}: {answer.program}, {where}, beside {answer.machine}")
+    for sizes in answer.verdicts:
+        print(
+            f"{sizes.sizes}: {sizes.verdict}, measured / expected {sizes.ratio:.2f} in the median; "
+            f"{sizes.others} of {sizes.count} sizes differ"
+        )
+    print()
+    columns = ("collective", "bytes", "measured", "expected", "ratio", "bus bandwidth", "expected", "")
+    print_tables(table("", columns, (_cells(row, answer.ranks) for row in answer.rows)))
+    if answer.explanations:
+        print("\nwhat would explain it, the nearest first (each simulated; error beside the measured times):")
+        for one in answer.explanations:
+            shown = f"   {one.try_it}" if one.try_it else ""
+            print(f"  {100 * one.distance:4.0f} %  {one.cause}{shown}")
+    elif not answer.normal:
+        print("\nno simulated cause comes near the measured times")
+
+
+def _cells(row: CheckedRow, ranks: int) -> tuple[str, ...]:
+    factor = bus_factor(row.kind, ranks)
+    return (
+        row.kind.replace("_", "-"),
+        format_bytes(row.bytes),
+        format_seconds(row.measured_seconds),
+        format_seconds(row.expected_seconds),
+        f"{row.ratio:.2f}",
+        format_bytes_per_second(factor * row.bytes / row.measured_seconds),
+        format_bytes_per_second(factor * row.bytes / row.expected_seconds),
+        "" if row.verdict == "as expected" else row.verdict,
+    )

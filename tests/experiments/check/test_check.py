@@ -1,0 +1,98 @@
+"""`quadrille check`: normal logs are normal, and a planted fault is among the first two causes."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+
+from quadrille.algorithms.collectives.collective_choices import parse_choices
+from quadrille.algorithms.errors import InputError
+from quadrille.experiments.check.check import layout_of
+from quadrille.experiments.check.explanations import Call, distance, explanations
+from quadrille.experiments.import_.collective_logs import CollectiveLog
+from quadrille.experiments.network.collective import predict_collective
+from quadrille.experiments.network.collective_question import CollectiveQuestion
+from quadrille.topologies.find_machine import find_machine
+from quadrille.topologies.machines.what_if import with_faults
+from tests.support.quadrille import called
+
+SIZES = [2**power for power in (12, 18, 22, 26, 30)]
+NOISE = 0.03
+"""Standard deviation of the logarithm of a measured time."""
+
+
+def measured(name, gpus, kind, *, degrade=(), choices="", longer=0.0, seed=0):
+    """Calls on a machine with a fault, with noise, beside those of the machine without it."""
+    machine, noise = find_machine(name, (), gpus), random.Random(seed)
+    faulty = with_faults(machine, degrade=degrade)
+    for size in SIZES:
+        question = CollectiveQuestion(kind=kind, bytes=size, gpus=gpus, group=gpus, item_bytes=4)
+        held = replace(question, choices=parse_choices(choices)) if choices else question
+        seconds = predict_collective(held, faulty).seconds + longer
+        yield Call(question, seconds * noise.lognormvariate(0, NOISE), predict_collective(question, machine).seconds)
+
+
+PLANTED = [
+    ("NVLinks of one GPU at 0.5", ("h100-superpod", 8, "all_reduce"), {"degrade": ["gpu:3-nvswitch:0=0.5"]}),
+    ("NVLinks of one GPU at 0.25", ("a100-node", 4, "all_gather"), {"degrade": ["gpu:1-nvswitch:0=0.25"]}),
+    ("one network card at 0.25", ("perlmutter", 8, "all_reduce"), {"degrade": ["nic:5-router:0=0.25"]}),
+    ("every network card at 0.5", ("selene", 16, "all_gather"), {"degrade": ["nic:*-leaf:*=0.5"]}),
+    ("every network card at 0.25", ("perlmutter", 8, "reduce_scatter"), {"degrade": ["nic:*-router:*=0.25"]}),
+    ("ring with LL for", ("selene", 16, "all_reduce"), {"choices": "nccl:ring:LL"}),
+    ("tree with Simple", ("perlmutter", 8, "all_reduce"), {"choices": "nccl:tree:Simple"}),
+    ("longer, whatever its size", ("h200-node", 8, "reduce_scatter"), {"longer": 3e-4}),
+    ("longer, whatever its size", ("perlmutter", 8, "all_gather"), {"longer": 2e-4}),
+]
+
+
+@pytest.mark.parametrize(("cause", "job", "fault"), PLANTED)
+def test_a_planted_fault_is_among_the_first_two_causes(cause, job, fault):
+    calls = list(measured(*job, **fault))
+    found = explanations(calls, find_machine(job[0], (), job[1]))
+    assert any(cause in one.cause for one in found[:2]), [one.cause for one in found]
+    assert found[0].distance < 3 * NOISE < distance(calls, [call.expected for call in calls])
+
+
+def log_file(folder, calls):
+    lines = [f"#  Rank {rank} Group 0 Pid 7 on a device {rank} [0x07] NVIDIA H100 80GB HBM3" for rank in range(8)]
+    for call in calls:
+        micros, size = 1e6 * call.measured, call.question.bytes
+        rate = size / micros / 1e3
+        times = f"{micros:.2f} {rate:.2f} {1.75 * rate:.2f} 0"
+        lines.append(f"{size} {size // 4} float sum -1 {times} {times}")
+    path = folder / "all_reduce.log"
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_a_normal_log_needs_no_explanation(tmp_path, capsys):
+    path = log_file(tmp_path, measured("h100-node", 8, "all_reduce"))
+    ending = called(capsys, "check", path, "--machine", "h100-node", "--json", str(tmp_path / "answer.json"))
+    assert "from 1 MiB: as expected" in ending.out
+    answer = json.loads((tmp_path / "answer.json").read_text())
+    assert [sizes["verdict"] for sizes in answer["verdicts"]] == ["as expected", "as expected"]
+    assert answer["explanations"] == [] and answer["devices"] == ["NVIDIA H100 80GB HBM3"]
+
+
+def test_a_slow_link_is_named_with_the_flag_that_shows_it(tmp_path, capsys):
+    path = log_file(tmp_path, measured("h100-node", 8, "all_reduce", degrade=["gpu:2-nvswitch:0=0.5"]))
+    out = called(capsys, "check", path, "--machine", "h100-node").out
+    assert "from 1 MiB: slower" in out and "--degrade 'gpu:0-nvswitch:0=0.5'" in out
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nodes", "per_node", "layout"),
+    [(8, 1, 8, (8, 1)), (16, 2, 8, (16, 1)), (2, 2, 8, (16, 8)), (4, 1, 8, (4, 1))],
+)
+def test_ranks_lie_on_whole_nodes_or_one_on_each(ranks, nodes, layout):
+    found = layout_of(CollectiveLog("nccl-tests", (), ranks, nodes), 8)
+    assert (found.gpus, found.stride) == layout and found.ranks == ranks
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nodes", "words"), [(8, 2, "either all"), (16, 1, "16 ranks on one node"), (None, None, "--gpus N")]
+)
+def test_other_layouts_are_refused(ranks, nodes, words):
+    with pytest.raises(InputError, match=words):
+        layout_of(CollectiveLog("nccl-tests", (), ranks, nodes), 8)
