@@ -98,7 +98,7 @@ class MegatronSoftware:
             distributed_optimizer=gpt.zero > 0,
             sharded_weights=gpt.zero == 3,
             sequence_parallel=sequence_parallel and grid.x > 1,
-            recompute=gpt.recompute,
+            recompute="full" if gpt.recompute == "full-keep-exchange" else gpt.recompute,
             hidden_dropout=gpt.dropout,
             **own,
         )

@@ -125,7 +125,8 @@ def _slow_links(calls: Sequence[Call], machine: Machine) -> Iterator[_Cause]:
     named += [("all links between GPUs of a node", links.all_inside)]
     if across:
         named += [
-            ("one network card", links.one_card),
+            ("one network card of the first node, by which NCCL chooses,", links.one_card),
+            ("one network card of the last node", links.last_card),
             ("every network card", links.all_cards),
             ("the PCIe link between one GPU and its network card", links.one_host),
         ]
@@ -172,6 +173,7 @@ class _Links:
 
     def __init__(self, net: Network) -> None:
         self._names = net.link_names(np.arange(net.link_count))
+        self._cards = net.kinds["nic"][1] if "nic" in net.kinds else 0
         self.switched = any(name.startswith("gpu:0>nvswitch:") for name in self._names)
 
     def _first(self, source: str, *targets: str) -> str:
@@ -190,10 +192,18 @@ class _Links:
     def all_inside(self) -> str:
         return _every(self.one_inside)
 
+    def _card(self, name: str) -> str:
+        """The cable between a network card and the network."""
+        ends = {name.partition(">")[2].partition(":")[0] for name in self._names if _leaves_card(name)}
+        return self._first(name, *ends)
+
     @cached_property
     def one_card(self) -> str:
-        ends = {name.partition(">")[2].partition(":")[0] for name in self._names if _leaves_card(name)}
-        return self._first("nic:0", *ends)
+        return self._card("nic:0")
+
+    @cached_property
+    def last_card(self) -> str:
+        return self._card(f"nic:{self._cards - 1}")
 
     @cached_property
     def all_cards(self) -> str:

@@ -250,13 +250,17 @@ def _kind_of_columns(redop: str, ratio: float, ranks: int) -> CollectiveKind | N
 
 
 def _nccl_tests_json(text: str, name: str) -> CollectiveLog:
-    found = _object(parse_json(text), "file")
+    try:
+        found = _object(parse_json(text), "file")
+    except ValueError as error:
+        raise InputError(f"{error}: {FOUND_BY}") from None
     results = found.get("results")
     if not isinstance(results, list):
         raise InputError(f"key 'results' is missing: {FOUND_BY}")
     config = _object(found.get("config") or {}, "config")
     devices = [_object(device, "config.devices") for device in _list(config.get("devices") or [], "config.devices")]
-    kind = _named_kind(" ".join(map(str, _list(found.get("args") or [], "args"))[:1])) or _named_kind(name)
+    program = "".join(map(str, _list(found.get("args") or [], "args")[:1]))
+    kind = _named_kind(program) or _named_kind(name)
     rows: list[MeasuredCollective] = []
     for number, result in enumerate(results):
         place = f"results[{number}]"
@@ -306,9 +310,9 @@ def _inspector(text: str) -> CollectiveLog:
     if len(layouts) > 1:
         words = ", ".join(f"{ranks} ranks on {nodes} nodes" for ranks, nodes in sorted(layouts))
         raise InputError(f"communicators of several sizes ({words:.200}): give the lines of one of them")
-    ranks, nodes = layouts.pop() if layouts else (None, None)
+    ranks, nodes = next(iter(layouts), (0, 0))
     _check_ranks(ranks)
-    return CollectiveLog("NCCL Inspector", tuple(longest.values()), ranks, nodes)
+    return CollectiveLog("NCCL Inspector", tuple(longest.values()), ranks, nodes or None)
 
 
 def _osu(text: str, title: str) -> CollectiveLog:

@@ -36,7 +36,11 @@ def measured(name, gpus, kind, *, degrade=(), choices="", longer=0.0, seed=0):
 PLANTED = [
     ("NVLinks of one GPU at 0.5", ("h100-superpod", 8, "all_reduce"), {"degrade": ["gpu:3-nvswitch:0=0.5"]}),
     ("NVLinks of one GPU at 0.25", ("a100-node", 4, "all_gather"), {"degrade": ["gpu:1-nvswitch:0=0.25"]}),
-    ("one network card at 0.25", ("perlmutter", 8, "all_reduce"), {"degrade": ["nic:5-router:0=0.25"]}),
+    (
+        "one network card of the last node at 0.25",
+        ("perlmutter", 8, "all_reduce"),
+        {"degrade": ["nic:5-router:0=0.25"]},
+    ),
     ("every network card at 0.5", ("selene", 16, "all_gather"), {"degrade": ["nic:*-leaf:*=0.5"]}),
     ("every network card at 0.25", ("perlmutter", 8, "reduce_scatter"), {"degrade": ["nic:*-router:*=0.25"]}),
     ("ring with LL for", ("selene", 16, "all_reduce"), {"choices": "nccl:ring:LL"}),
@@ -82,8 +86,8 @@ def test_a_slow_link_is_named_with_the_flag_that_shows_it(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("ranks", "nodes", "per_node", "layout"),
-    [(8, 1, 8, (8, 1)), (16, 2, 8, (16, 1)), (2, 2, 8, (16, 8)), (4, 1, 8, (4, 1))],
+    ("ranks", "nodes", "layout"),
+    [(8, 1, (8, 1)), (16, 2, (16, 1)), (2, 2, (16, 8)), (4, 1, (4, 1))],
 )
 def test_ranks_lie_on_whole_nodes_or_one_on_each(ranks, nodes, layout):
     found = layout_of(CollectiveLog("nccl-tests", (), ranks, nodes), 8)
