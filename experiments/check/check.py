@@ -88,7 +88,7 @@ class CheckedLog(msgspec.Struct, frozen=True, kw_only=True):
 
     Parameters
     ----------
-    verdicts : of the sizes from 1 MiB on, and of smaller sizes, as far as they were measured
+    by_size : sizes from 1 MiB on, and smaller sizes, as far as there are any
     explanations : what would explain the gap, the nearest first; empty if all sizes are as expected in the median
     """
 
@@ -98,7 +98,7 @@ class CheckedLog(msgspec.Struct, frozen=True, kw_only=True):
     ranks: int
     nodes: int
     devices: tuple[str, ...]
-    verdicts: tuple[CheckedSizes, ...]
+    by_size: tuple[CheckedSizes, ...]
     rows: tuple[CheckedRow, ...]
     explanations: tuple[Explanation, ...]
     provenance: Provenance
@@ -106,7 +106,7 @@ class CheckedLog(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def normal(self) -> bool:
         """Whether all sizes are as expected in the median."""
-        return all(sizes.verdict == "as expected" for sizes in self.verdicts)
+        return all(sizes.verdict == "as expected" for sizes in self.by_size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,8 +171,8 @@ def check(
     net = network_of(machine)
     calls = list(_calls(log, machine, layout, net))
     rows = [_checked(call, layout.ranks <= net.per_node and "nvswitch" in net.kinds) for call in calls]
-    verdicts = tuple(_verdicts(rows))
-    normal = all(sizes.verdict == "as expected" for sizes in verdicts)
+    by_size = tuple(_by_size(rows))
+    normal = all(sizes.verdict == "as expected" for sizes in by_size)
     answer = CheckedLog(
         log=name,
         program=log.program,
@@ -180,7 +180,7 @@ def check(
         ranks=layout.ranks,
         nodes=-(-layout.gpus // net.per_node),
         devices=log.devices,
-        verdicts=verdicts,
+        by_size=by_size,
         rows=tuple(rows),
         explanations=() if normal else tuple(explanations(_few(calls), machine)[:MOST_EXPLANATIONS]),
         provenance=provenance(command),
@@ -229,7 +229,7 @@ def _checked(call: Call, has_table: bool) -> CheckedRow:
     )
 
 
-def _verdicts(rows: Sequence[CheckedRow]) -> Iterator[CheckedSizes]:
+def _by_size(rows: Sequence[CheckedRow]) -> Iterator[CheckedSizes]:
     """The verdict of the sizes from 1 MiB on, and that of smaller sizes."""
     large, small = ([row for row in rows if (row.bytes >= LARGE) == is_large] for is_large in (True, False))
     for sizes, some in (("from 1 MiB", large), ("below 1 MiB", small)):
@@ -260,7 +260,7 @@ def _print(answer: CheckedLog) -> None:
     devices = f" of {', '.join(answer.devices)}" if answer.devices else ""
     where = f"{answer.ranks} ranks{devices} on {answer.nodes} {'node' if answer.nodes == 1 else 'nodes'}"
     print(f"{answer.log}: {answer.program}, {where}, beside {answer.machine}")
-    for sizes in answer.verdicts:
+    for sizes in answer.by_size:
         print(
             f"{sizes.sizes}: {sizes.verdict}, measured / expected {sizes.ratio:.2f} in the median; "
             f"{sizes.others} of {sizes.count} sizes differ"
@@ -270,9 +270,9 @@ def _print(answer: CheckedLog) -> None:
     print_tables(table("", columns, (_cells(row, answer.ranks) for row in answer.rows)))
     if answer.explanations:
         print("\nwhat would explain it, the nearest first (each simulated; error beside the measured times):")
-        for one in answer.explanations:
-            shown = f"   {one.try_it}" if one.try_it else ""
-            print(f"  {100 * one.distance:4.0f} %  {one.cause}{shown}")
+        for explanation in answer.explanations:
+            shown = f"   {explanation.try_it}" if explanation.try_it else ""
+            print(f"  {100 * explanation.distance:4.0f} %  {explanation.cause}{shown}")
     elif not answer.normal:
         print("\nno simulated cause comes near the measured times")
 

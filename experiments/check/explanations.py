@@ -86,15 +86,15 @@ def explanations(calls: Sequence[Call], machine: Machine) -> list[Explanation]:
     machine : machine of the expected times
     """
     before = distance(calls, [call.expected for call in calls])
-    found = []
-    for cause in _causes(calls, machine):
+    near = []
+    for change in _causes(calls, machine):
         try:
-            times = [cause.seconds(call) for call in calls]
+            times = [change.seconds(call) for call in calls]
         except InputError:  # a network without a path, or an algorithm that NCCL lacks here
             continue
         if min(times) > 0:
-            found.append(Explanation(cause.words, cause.try_it, distance(calls, times)))
-    return sorted((one for one in found if one.distance < LEAST_GAIN * before), key=lambda one: one.distance)
+            near.append(Explanation(change.words, change.try_it, distance(calls, times)))
+    return sorted((cause for cause in near if cause.distance < LEAST_GAIN * before), key=lambda cause: cause.distance)
 
 
 @dataclass(frozen=True)

@@ -251,15 +251,15 @@ def _kind_of_columns(redop: str, ratio: float, ranks: int) -> CollectiveKind | N
 
 def _nccl_tests_json(text: str, name: str) -> CollectiveLog:
     try:
-        found = _object(parse_json(text), "file")
+        content = _object(parse_json(text), "file")
     except ValueError as error:
         raise InputError(f"{error}: {FOUND_BY}") from None
-    results = found.get("results")
+    results = content.get("results")
     if not isinstance(results, list):
         raise InputError(f"key 'results' is missing: {FOUND_BY}")
-    config = _object(found.get("config") or {}, "config")
+    config = _object(content.get("config") or {}, "config")
     devices = [_object(device, "config.devices") for device in _list(config.get("devices") or [], "config.devices")]
-    program = "".join(map(str, _list(found.get("args") or [], "args")[:1]))
+    program = "".join(map(str, _list(content.get("args") or [], "args")[:1]))
     kind = _named_kind(program) or _named_kind(name)
     rows: list[MeasuredCollective] = []
     for number, result in enumerate(results):
@@ -274,7 +274,7 @@ def _nccl_tests_json(text: str, name: str) -> CollectiveLog:
     ranks = len({device.get("rank") for device in devices}) or None
     nodes = len({str(device.get("hostname")) for device in devices}) or None
     names = dict.fromkeys(str(device["device_info"]) for device in devices if device.get("device_info"))
-    library = f"NCCL {found['nccl_version']}" if isinstance(found.get("nccl_version"), int | str) else ""
+    library = f"NCCL {content['nccl_version']}" if isinstance(content.get("nccl_version"), int | str) else ""
     return CollectiveLog("nccl-tests", tuple(rows), ranks, nodes, tuple(names), library)
 
 

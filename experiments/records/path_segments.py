@@ -121,7 +121,7 @@ def _weighted_segment(weights: Sequence[tuple[PathSegment, float]]) -> PathSegme
 def _windows(repeats: Sequence[RepeatedIterations]) -> Iterator[tuple[float, float, int]]:
     """Begin and length of each last iteration without the time of earlier iterations [s], and the number of these."""
     for repeated in repeats:
-        skipped = sum(other.times * other.seconds for other in repeats if repeated.start >= other.start)
+        skipped = sum(earlier.times * earlier.seconds for earlier in repeats if repeated.start >= earlier.start)
         yield repeated.start - skipped, repeated.seconds, repeated.times
 
 

@@ -75,7 +75,7 @@ def test_a_normal_log_needs_no_explanation(tmp_path, capsys):
     ending = called(capsys, "check", path, "--machine", "h100-node", "--json", str(tmp_path / "answer.json"))
     assert "from 1 MiB: as expected" in ending.out
     answer = json.loads((tmp_path / "answer.json").read_text())
-    assert [sizes["verdict"] for sizes in answer["verdicts"]] == ["as expected", "as expected"]
+    assert [sizes["verdict"] for sizes in answer["by_size"]] == ["as expected", "as expected"]
     assert answer["explanations"] == [] and answer["devices"] == ["NVIDIA H100 80GB HBM3"]
 
 
