@@ -66,7 +66,7 @@ def test_no_switch_changes_the_answer(capsys, tmp_path, switch):
         (["--degrade", "gpu:0-nic:0"], "--degrade gpu:0-nic:0: write NAME=SHARE"),
         (["--degrade", "gpu:0-nic:0=2"], "above 0 and at most 1"),
         (["--slow", "gpu:16=0.5"], "--slow gpu:16"),
-        (["--placement", "round"], "placement 'round': accepted are packed, scattered"),
+        (["--placement", "round"], "placement 'round': accepted are packed, packed:N, scattered"),
         (["--placement", "axes:w"], "placement 'axes:w'"),
         (["--shards", "odd"], "shards 'odd': accepted are exact, even"),
         (["--ranks", "0-3"], "--ranks 0-3: says what --trace or --timeline shows"),
