@@ -13,7 +13,7 @@ its seconds are 0, so the two always add up to end - start.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, floor
 
 import msgspec
 
@@ -187,11 +187,26 @@ class RepeatedIterations:
 def without_repeats(spans: Iterable[Span], repeats: Sequence[RepeatedIterations]) -> Iterator[Span]:
     """The spans without the time of the earlier iterations; the critical path goes through the same ranks either way.
 
+    A span that lasts through the earlier iterations is shorter by their time.
+
     >>> last = Span(0, "multiply", "gemm", "compute", ready=6, start=6, arrival=6, end=8, index=3)
+    >>> beside = Span(0, "sum", "all_reduce", "x", ready=0, start=0, arrival=0, end=9)
     >>> repeats = [RepeatedIterations(6.0, 2.0, 3, {"multiply": 1})]
-    >>> [(span.index, span.start) for span in without_repeats([last], repeats)]
-    [(3, 0.0)]
+    >>> [(span.op, span.index, span.start, span.end) for span in without_repeats([last, beside], repeats)]
+    [('multiply', 3, 0.0, 2.0), ('sum', 0, 0.0, 3.0)]
     """
+
+    def skipped(time: float, ready_of: Span | None = None) -> float:
+        """Time of the earlier iterations before `time`, whole iterations only, so that it keeps its place in one."""
+        total = 0.0
+        for repeated in repeats:
+            own = ready_of is not None and ready_of.op in repeated.per_iteration and ready_of.start >= repeated.start
+            first = repeated.start - repeated.times * repeated.seconds
+            iterations = repeated.times if own or time >= repeated.start else floor((time - first) / repeated.seconds)
+            total += max(0, iterations) * repeated.seconds
+        return total
+
     for span in spans:
-        skipped = sum(repeated.times * repeated.seconds for repeated in repeats if span.start >= repeated.start)
-        yield span.moved(-skipped, 0) if skipped else span
+        times = span.start, span.arrival, span.end
+        start, arrival, end = (time - skipped(time) for time in times)
+        yield span.at(span.ready - skipped(span.ready, span), start, arrival, end, span.index)

@@ -93,36 +93,37 @@ def _joined_iterations(timeline: Timeline, parts_of: Callable[[Span], SecondsByC
     """One segment for each op of the path; the part of a span in the last iteration counts for all iterations."""
     spans = tuple(without_repeats(timeline.spans, timeline.repeated))
     windows = list(_windows(timeline.repeated))
-    weights_by_op: dict[str, list[tuple[PathSegment, float]]] = {}
+    weights_by_op: dict[str, list[tuple[PathSegment, float, float]]] = {}
     for segment, end in _timed_segments(replace(timeline, spans=spans, repeated=()), parts_of):
-        weight = 1.0
-        for begin, length, times in windows:
-            inside = min(end, begin + length) - max(end - segment.seconds, begin)
-            weight += times * max(0.0, inside) / segment.seconds
-        weights_by_op.setdefault(segment.op, []).append((segment, weight))
+        weight = count = 1.0
+        for begin, repeated in windows:
+            inside = min(end, begin + repeated.seconds) - max(end - segment.seconds, begin)
+            more = repeated.times * max(0.0, inside) / segment.seconds
+            weight += more
+            count += more if segment.op in repeated.per_iteration else 0.0
+        weights_by_op.setdefault(segment.op, []).append((segment, weight, count))
     return [_weighted_segment(weights) for weights in weights_by_op.values()]
 
 
-def _weighted_segment(weights: Sequence[tuple[PathSegment, float]]) -> PathSegment:
-    """The segments of one op as one segment, each as often as its weight says."""
+def _weighted_segment(weights: Sequence[tuple[PathSegment, float, float]]) -> PathSegment:
+    """The segments of one op as one segment; each has the weight of its time, and that of its count."""
     parts: dict[PathPart, float] = dict.fromkeys(PARTS, 0.0)
-    for segment, weight in weights:
+    for segment, weight, _ in weights:
         for part, seconds in segment.seconds_by_part.items():
             parts[part] += weight * seconds
-    joined = _joined_segment([segment for segment, _ in weights])
     return structs.replace(
-        joined,
-        count=round(sum(weight for _, weight in weights)),
-        seconds=sum(weight * segment.seconds for segment, weight in weights),
+        _joined_segment([segment for segment, _, _ in weights]),
+        count=round(sum(count for _, _, count in weights)),
+        seconds=sum(weight * segment.seconds for segment, weight, _ in weights),
         seconds_by_part=_significant_parts(parts),
     )
 
 
-def _windows(repeats: Sequence[RepeatedIterations]) -> Iterator[tuple[float, float, int]]:
-    """Begin and length of each last iteration without the time of earlier iterations [s], and the number of these."""
+def _windows(repeats: Sequence[RepeatedIterations]) -> Iterator[tuple[float, RepeatedIterations]]:
+    """The iterations of each loop, and the begin of the last of them without the time of earlier ones [s]."""
     for repeated in repeats:
         skipped = sum(earlier.times * earlier.seconds for earlier in repeats if repeated.start >= earlier.start)
-        yield repeated.start - skipped, repeated.seconds, repeated.times
+        yield repeated.start - skipped, repeated
 
 
 def _timed_segments(
