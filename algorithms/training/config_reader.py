@@ -42,6 +42,16 @@ class Reader:
     def __init__(self, config: Config, path: str | Path) -> None:
         self.config, self._path = config, path
 
+    def renamed(self, names: Mapping[str, str]) -> "Reader":
+        """The file with the usual names of keys, where it has others.
+
+        Parameters
+        ----------
+        names : usual names by other names
+        """
+        others = {usual: self.config[name] for name, usual in names.items() if name in self.config}
+        return Reader({**others, **self.config}, self._path)
+
     def error(self, text: str) -> InputError:
         """The error about the file with this text."""
         return InputError(f"model {self._path}: {text}")

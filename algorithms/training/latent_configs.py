@@ -2,7 +2,10 @@
 
     kv_lora_rank, q_lora_rank                            ranks; without the second, queries are one product
     qk_nope_head_dim, qk_rope_head_dim, v_head_dim       columns of a head
-    n_routed_experts, num_experts_per_tok, …             experts, in all layers but the first
+    n_routed_experts, num_experts_per_tok, …             experts, in all layers but the first; also num_routed_experts
+
+The router of a `deepseek_v3` file chooses groups of experts first (n_group, topk_group) by the sum of their two largest
+scores, as a schedule does; that of `deepseek_v2` goes by the largest score, and is read without groups.
 
 Source: transformers 4.57, DeepseekV2Config and DeepseekV3Config, and the published `config.json` files of
 deepseek-ai/DeepSeek-V2, -V2-Lite, -V3 and moonshotai/Kimi-K2-Base.
@@ -16,6 +19,8 @@ from quadrille.algorithms.training.experts import Experts, Router
 COLUMNS = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 """Keys that every file with latent attention needs."""
 OF_EXPERTS = ("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size")
+OTHER_NAMES = {"num_routed_experts": "n_routed_experts", "num_shared_experts": "n_shared_experts"}
+"""Names that some copies of the files have, and the usual names."""
 
 
 def latent_traits(reader: Reader, _layers: int) -> dict[str, Any]:
@@ -41,6 +46,7 @@ def latent_traits(reader: Reader, _layers: int) -> dict[str, Any]:
 
 def latent_experts(reader: Reader, layers: int) -> Experts | None:
     """The experts of a file with latent attention; None for a file that names none."""
+    reader = reader.renamed(OTHER_NAMES)
     present = [key for key in OF_EXPERTS if reader.config.get(key) is not None]
     if not present:
         return None
@@ -51,7 +57,7 @@ def latent_experts(reader: Reader, layers: int) -> Experts | None:
         raise reader.error(
             f"num_experts_per_tok = {chosen}: a whole number from 1 to n_routed_experts = {count} is accepted"
         )
-    _check_groups(reader, count)
+    groups, chosen_groups = _groups(reader, count)
     shared = _from_zero(reader, "n_shared_experts")
     is_third = reader.config.get("model_type") != "deepseek_v2"
     _, scores = reader.word(("scoring_func",), "sigmoid" if is_third else "softmax")
@@ -67,16 +73,19 @@ def latent_experts(reader: Reader, layers: int) -> Experts | None:
         router=routers[scores],
         normalised=reader.flag("norm_topk_prob", is_third),
         scale=reader.number(("routed_scaling_factor",), 2.5 if is_third else 1.0),
+        groups=groups if is_third else 1,
+        chosen_groups=chosen_groups if is_third else 1,
     )
 
 
-def _check_groups(reader: Reader, count: int) -> None:
-    """Checks the groups of experts among which the router chooses first."""
+def _groups(reader: Reader, count: int) -> tuple[int, int]:
+    """The number of groups of experts among which the router chooses first, and the number that it chooses."""
     groups, chosen = reader.optional("n_group", 1), reader.optional("topk_group", 1)
     if count % groups:
         raise reader.error(f"n_group = {groups}: a number that divides n_routed_experts = {count} is needed")
     if chosen > groups:
         raise reader.error(f"topk_group = {chosen}: a whole number from 1 to n_group = {groups} is accepted")
+    return groups, chosen
 
 
 def _dense_layers(reader: Reader, layers: int) -> frozenset[int]:

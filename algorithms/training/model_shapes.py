@@ -11,8 +11,9 @@ table 3.  Sizes of the others are those of the `config.json` files that their au
 meta-llama/Llama-3.2-…, mistralai/Mistral-7B-v0.1, mistralai/Mixtral-8x…-v0.1, Qwen/Qwen2.5-…, Qwen/Qwen3-…,
 google/gemma-2-…, google/gemma-3-…-pt (the language model),
 microsoft/Phi-3-…-4k-instruct, microsoft/phi-4, microsoft/Phi-4-mini-instruct,
-allenai/OLMo-2-….  Their sequences are those of pre-training before an extension: "Qwen2.5 Technical Report", arXiv
-2412.15115, section 3.2; "Qwen3 Technical Report", arXiv 2505.09388, section 3.2; Gemma 2, arXiv 2408.00118; Gemma 3,
+allenai/OLMo-2-…, deepseek-ai/DeepSeek-V2, -V2-Lite and -V3 (without the layers that predict further tokens),
+moonshotai/Kimi-K2-Base.  Their sequences are those of pre-training before an extension: "Qwen2.5 Technical Report",
+arXiv 2412.15115, section 3.2; "Qwen3 Technical Report", arXiv 2505.09388, section 3.2; Gemma 2, arXiv 2408.00118; Gemma 3,
 arXiv 2503.19786, section 2; "Phi-3 Technical Report", arXiv 2404.14219; "Phi-4 Technical Report", arXiv 2412.08905,
 section 3; "2 OLMo 2 Furious", arXiv 2501.00656.
 """
@@ -263,6 +264,17 @@ PHI3_WINDOW = 2047
 MIXTRAL = replace(LLAMA, rotary_base=1e6)
 MIXTRAL_LOSS, QWEN3_LOSS = 0.02, 0.001
 """Coefficients of the auxiliary loss in the `config.json` files."""
+DEEPSEEK = replace(
+    LLAMA, key_rank=512, query_rank=1536, head_columns=192, rotary_columns=64, value_columns=128, rotary_base=1e4
+)
+KIMI_K2 = replace(DEEPSEEK, rotary_base=5e4)
+DEEPSEEK_LITE = replace(DEEPSEEK, query_rank=0)
+DEEPSEEK_LITE_EXPERTS = Experts(64, 6, 1408, 2 * 1408, dense_layers=frozenset({0}), normalised=False)
+DEEPSEEK_V2_EXPERTS = Experts(160, 6, 1536, 2 * 1536, dense_layers=frozenset({0}), normalised=False, scale=16.0)
+DEEPSEEK_V3_EXPERTS = Experts(
+    256, 8, 2048, 2048, dense_layers=frozenset({0, 1, 2}), router="sigmoid", scale=2.5, groups=8, chosen_groups=4
+)
+KIMI_K2_EXPERTS = Experts(384, 8, 2048, 2048, dense_layers=frozenset({0}), router="sigmoid", scale=2.827)
 SHAPES: dict[str, ModelShape] = {
     shape.name: shape
     for shape in (
@@ -321,6 +333,10 @@ SHAPES: dict[str, ModelShape] = {
         _of_experts(
             "mixtral-8x22b", "56 6144 48 8 16384", 8192, 32000, MIXTRAL, Experts(8, 2, 16384, balance=MIXTRAL_LOSS)
         ),
+        _of_experts("deepseek-v2-lite", "27 2048 16 0 10944", 4096, 102400, DEEPSEEK_LITE, DEEPSEEK_LITE_EXPERTS),
+        _of_experts("deepseek-v2", "60 5120 128 0 12288", 4096, 102400, DEEPSEEK, DEEPSEEK_V2_EXPERTS),
+        _of_experts("deepseek-v3", "61 7168 128 0 18432", 4096, 129280, DEEPSEEK, DEEPSEEK_V3_EXPERTS),
+        _of_experts("kimi-k2", "61 7168 64 0 18432", 4096, 163840, KIMI_K2, KIMI_K2_EXPERTS),
         _dense("gemma-2-2b", "26 2304 8 4 9216", 8192, 256000, GEMMA2),
         _dense("gemma-2-9b", "42 3584 16 8 14336", 8192, 256000, GEMMA2),
         _dense("gemma-2-27b", "46 4608 32 16 36864", 8192, 256000, GEMMA2, head_columns=128, score_columns=144.0),

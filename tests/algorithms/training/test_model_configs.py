@@ -335,6 +335,25 @@ def test_experts_are_counted_as_published(tmp_path, keys, parameters, active):
         assert gpt_from_shape(shape, 4).experts == shape.experts
 
 
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("deepseek-v2-lite", DEEPSEEK_V2_LITE),
+        ("deepseek-v2", DEEPSEEK_V2 | {"routed_scaling_factor": 16.0}),
+        ("deepseek-v3", DEEPSEEK_V3),
+    ],
+)
+def test_a_named_model_is_that_of_its_file(tmp_path, name, keys):
+    of_file, named = shape_of(tmp_path, **keys), SHAPES[name]
+    assert (named.architecture, named.experts) == (of_file.architecture, of_file.experts)
+    assert (named.parameters, named.active_parameters) == (of_file.parameters, of_file.active_parameters)
+
+
+def test_other_names_of_keys_are_read_as_the_usual_ones(tmp_path):
+    other = {"num_routed_experts": 256, "num_shared_experts": 1, "n_routed_experts": ..., "n_shared_experts": ...}
+    assert shape_of(tmp_path, **DEEPSEEK_V3 | other).experts == shape_of(tmp_path, **DEEPSEEK_V3).experts
+
+
 GPTJ = {
     "model_type": "gptj", "n_layer": 2, "n_embd": 64, "n_head": 4, "n_positions": 32, "rotary_dim": 8,
 }  # fmt: skip
