@@ -13,8 +13,8 @@ google/gemma-2-…, google/gemma-3-…-pt (the language model),
 microsoft/Phi-3-…-4k-instruct, microsoft/phi-4, microsoft/Phi-4-mini-instruct,
 allenai/OLMo-2-…, deepseek-ai/DeepSeek-V2, -V2-Lite and -V3 (without the layers that predict further tokens),
 moonshotai/Kimi-K2-Base.  Their sequences are those of pre-training before an extension: "Qwen2.5 Technical Report",
-arXiv 2412.15115, section 3.2; "Qwen3 Technical Report", arXiv 2505.09388, section 3.2; Gemma 2, arXiv 2408.00118; Gemma 3,
-arXiv 2503.19786, section 2; "Phi-3 Technical Report", arXiv 2404.14219; "Phi-4 Technical Report", arXiv 2412.08905,
+arXiv 2412.15115, section 3.2; "Qwen3 Technical Report", arXiv 2505.09388, section 3.2; Gemma 2, arXiv 2408.00118;
+Gemma 3, arXiv 2503.19786, section 2; "Phi-3 Technical Report", arXiv 2404.14219; "Phi-4 Technical Report", arXiv 2412.08905,
 section 3; "2 OLMo 2 Furious", arXiv 2501.00656.
 """
 
