@@ -7,15 +7,14 @@ Source: `5b` to `640b`: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel T
 2305.13525 (640b: unverified); `gpt3-…`: Brown et al., "Language Models are Few-Shot Learners", 2020, table 2.1; its 24
 heads for 1.3b and hidden size 5140 for 13b do not divide, so 16 heads and 5120 are used; `llama…`: Touvron et al.,
 arXiv 2302.13971 and 2307.09288, and the published `config.json` files; "The Llama 3 Herd of Models", arXiv 2407.21783,
-table 3.  Sizes of the others are those of the `config.json` files that their authors published on huggingface.co:
+table 3. Sizes of the others are those of the `config.json` files that their authors published on huggingface.co:
 meta-llama/Llama-3.2-…, mistralai/Mistral-7B-v0.1, mistralai/Mixtral-8x…-v0.1, Qwen/Qwen2.5-…, Qwen/Qwen3-…,
-google/gemma-2-…, google/gemma-3-…-pt (the language model),
-microsoft/Phi-3-…-4k-instruct, microsoft/phi-4, microsoft/Phi-4-mini-instruct,
-allenai/OLMo-2-…, deepseek-ai/DeepSeek-V2, -V2-Lite and -V3 (without the layers that predict further tokens),
-moonshotai/Kimi-K2-Base.  Their sequences are those of pre-training before an extension: "Qwen2.5 Technical Report",
-arXiv 2412.15115, section 3.2; "Qwen3 Technical Report", arXiv 2505.09388, section 3.2; Gemma 2, arXiv 2408.00118;
-Gemma 3, arXiv 2503.19786, section 2; "Phi-3 Technical Report", arXiv 2404.14219; "Phi-4 Technical Report", arXiv 2412.08905,
-section 3; "2 OLMo 2 Furious", arXiv 2501.00656.
+google/gemma-2-…, google/gemma-3-…-pt (the language model), microsoft/Phi-3-…-4k-instruct, microsoft/phi-4,
+microsoft/Phi-4-mini-instruct, allenai/OLMo-2-…, deepseek-ai/DeepSeek-V2, -V2-Lite and -V3 (without the layers that
+predict further tokens), moonshotai/Kimi-K2-Base. Their sequences are those of pre-training before an extension:
+"Qwen2.5 Technical Report", arXiv 2412.15115, section 3.2; "Qwen3 Technical Report", arXiv 2505.09388, section 3.2;
+Gemma 2, arXiv 2408.00118; Gemma 3, arXiv 2503.19786, section 2; "Phi-3 Technical Report", arXiv 2404.14219; "Phi-4
+Technical Report", arXiv 2412.08905, section 3; "2 OLMo 2 Furious", arXiv 2501.00656.
 """
 
 from dataclasses import dataclass, replace
