@@ -100,8 +100,6 @@ def _values(text: str, changes: str, sequence: int | None) -> dict[str, str]:
 def _unknown_key(text: str, name: str) -> InputError:
     if name in ACCEPTED:
         return InputError(f"model {text!r}: {name!r}: accepted, each once, and it stands twice")
-    if name.startswith("capacity"):
-        return InputError(f"model {text!r}: {name!r}: experts take all tokens that are sent to them, so leave it out")
     hint = nearest_hint(name, ACCEPTED)
     return InputError(f"model {text!r}: {name!r}: accepted, each once, are {', '.join(ACCEPTED)}{hint}")
 

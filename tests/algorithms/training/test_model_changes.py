@@ -71,7 +71,7 @@ def test_a_sequence_completes_sizes():
         ("llama3-8b,depth=3", None, "'depth': accepted, each once, are layers"),
         ("llama3-8b,layers=2,layers=3", None, "'layers': accepted, each once, and it stands twice"),
         ("llama3-8b,expert=8", None, "; did you mean experts"),
-        ("mixtral-8x7b,capacity=2", None, "'capacity': experts take all tokens"),
+        ("mixtral-8x7b,capacity=0.5", None, "capacity 0.5: a number from 1"),
         ("llama3-8b,layers=0", None, "layers=0: a whole number from 1"),
         ("llama3-8b,architecture=gpt", None, "architecture=gpt: llama3-8b has its own: leave it out"),
         ("lama3-8b,depth=3", None, "model 'lama3-8b' is unknown; did you mean llama3-8b"),
