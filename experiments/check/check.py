@@ -266,7 +266,7 @@ def _print(answer: CheckedLog) -> None:
             f"{sizes.others} of {sizes.count} sizes differ"
         )
     print()
-    columns = ("collective", "bytes", "measured", "expected", "ratio", "bus bandwidth", "expected", "")
+    columns = ("collective", "bytes", "measured", "expected", "ratio", "measured bus", "expected bus", "")
     print_tables(table("", columns, (_cells(row, answer.ranks) for row in answer.rows)))
     if answer.explanations:
         print("\nwhat would explain it, the nearest first (each simulated; error beside the measured times):")
