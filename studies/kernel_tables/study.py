@@ -7,10 +7,12 @@ of training are those of `compare_sources.py`.
 """
 
 import csv
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from quadrille.experiments.output.tables import percent, print_tables, table
+from quadrille.runtime.host.console import remark, run_as_program
 from quadrille.studies.kernel_tables.compare_sources import COLUMNS, compared_rows
 from quadrille.topologies.nodes.kernel_tables import kernel_table, kernel_table_names
 
@@ -54,3 +56,15 @@ def table_errors() -> Iterator[list[str]]:
 def _write(path: Path, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([columns, *rows])
+
+
+def main() -> None:
+    """The study of the data that the command line names; `make studies` names none, and it is left out there."""
+    if sys.argv[1:]:
+        kernel_tables(sys.argv[1])
+    else:
+        remark("kernel_tables is left out: it needs FILE.csv, kernels of training")
+
+
+if __name__ == "__main__":
+    run_as_program(main)

@@ -7,6 +7,7 @@ Rows of several releases that describe one experiment share a prediction.  Nothi
 
 import csv
 import shlex
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from statistics import mean, median
 from quadrille.algorithms.errors import QuadrilleError
 from quadrille.experiments.output.tables import print_tables, table
 from quadrille.experiments.predict.training_step import simulated_step
+from quadrille.runtime.host.console import remark, run_as_program
 from quadrille.studies.megatron_bridge.bridge_rows import BridgeRow, BridgeStep, read_bridge
 from quadrille.topologies.find_machine import find_machine, gpus_with_placement
 
@@ -141,3 +143,15 @@ def _written(rows: Iterable[BridgeRow], results: Path | None) -> Iterator[Judged
             writer.writerow(cells(judged))
             out.flush()
             yield judged
+
+
+def main() -> None:
+    """The study of the data that the command line names; `make studies` names none, and it is left out there."""
+    if sys.argv[1:]:
+        megatron_bridge(sys.argv[1], "".join(sys.argv[2:3]))
+    else:
+        remark("megatron_bridge is left out: it needs FILE.csv, the performance tables")
+
+
+if __name__ == "__main__":
+    run_as_program(main)

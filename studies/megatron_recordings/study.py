@@ -20,7 +20,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.training.megatron_memory import ALL_CAUSES, MegatronMemory, MemoryCauses
 from quadrille.algorithms.training.megatron_step import MegatronStep
 from quadrille.experiments.output.tables import print_tables, table
-from quadrille.runtime.host.console import run_as_program
+from quadrille.runtime.host.console import remark, run_as_program
 from quadrille.studies.megatron_recordings.recordings import Recording, golden_recordings, simumax_recordings
 from quadrille.studies.megatron_recordings.step_times import KERNELS, error_rows, step_times, time_rows
 
@@ -157,8 +157,11 @@ def megatron_recordings(folder: str = "", asked: str = "memory") -> None:
 
 
 def main() -> None:
-    """The study of the folder that the command line names."""
-    megatron_recordings(*sys.argv[1:])
+    """The study of the data that the command line names; `make studies` names none, and it is left out there."""
+    if sys.argv[1:]:
+        megatron_recordings(*sys.argv[1:])
+    else:
+        remark("megatron_recordings is left out: it needs FOLDER, the recordings")
 
 
 if __name__ == "__main__":
