@@ -138,9 +138,9 @@ def collective_log(text: str, name: str = "") -> CollectiveLog:
     ----------
     name : name of the file, which may tell the collective
 
-    >>> log = collective_log("# OSU MPI Allreduce Latency Test v7.3\n# Size  Avg Latency(us)\n1024   12.5\n")
+    >>> log = collective_log("# OSU MPI Allreduce Latency Test v7.3\n# Size  Avg Latency(us)\n1024   32\n")
     >>> log.rows
-    (MeasuredCollective(kind='all_reduce', bytes=1024, seconds=1.25e-05, in_place=None, item_bytes=None),)
+    (MeasuredCollective(kind='all_reduce', bytes=1024, seconds=3.2e-05, in_place=None, item_bytes=None),)
 
     Raises
     ------

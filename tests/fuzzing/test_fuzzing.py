@@ -192,7 +192,8 @@ def test_an_input_that_once_was_a_fault_is_refused_in_one_short_line(tmp_path, w
     assert (ran.returncode, ran.stdout) == (2, "") and said in line and len(line) < 600, line
 
 
-def test_faults_are_told_from_good_endings():
+def test_faults_are_told_from_good_endings(monkeypatch):
+    monkeypatch.setattr(forked, "slowness", lambda: 1.0)
     given = Input("machine", ("machines", "m.toml"), {"m.toml": b"x = nan"}, tainted=True)
     refused = Ending(2, "", "quadrille: m.toml: no\n", 0.1, 0, ())
     assert faults_of(given, refused) == []
