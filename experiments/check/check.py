@@ -103,11 +103,6 @@ class CheckedLog(msgspec.Struct, frozen=True, kw_only=True):
     explanations: tuple[Explanation, ...]
     provenance: Provenance
 
-    @property
-    def normal(self) -> bool:
-        """Whether all sizes are as expected in the median."""
-        return all(sizes.verdict == "as expected" for sizes in self.by_size)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
@@ -172,7 +167,6 @@ def check(
     calls = list(_calls(log, machine, layout, net))
     rows = [_checked(call, layout.ranks <= net.per_node and "nvswitch" in net.kinds) for call in calls]
     by_size = tuple(_by_size(rows))
-    normal = all(sizes.verdict == "as expected" for sizes in by_size)
     answer = CheckedLog(
         log=name,
         program=log.program,
@@ -182,7 +176,7 @@ def check(
         devices=log.devices,
         by_size=by_size,
         rows=tuple(rows),
-        explanations=() if normal else tuple(explanations(_few(calls), machine)[:MOST_EXPLANATIONS]),
+        explanations=() if _is_normal(by_size) else tuple(explanations(_few(calls), machine)[:MOST_EXPLANATIONS]),
         provenance=provenance(command),
     )
     write_or_show(answer, to.json, SCHEMA, lambda: _print(answer))
@@ -244,6 +238,11 @@ def _by_size(rows: Sequence[CheckedRow]) -> Iterator[CheckedSizes]:
             )
 
 
+def _is_normal(by_size: Sequence[CheckedSizes]) -> bool:
+    """Whether all sizes are as expected in the median."""
+    return all(sizes.verdict == "as expected" for sizes in by_size)
+
+
 def _verdict(ratio: float, within: float) -> Verdict:
     """The verdict of measured / expected.
 
@@ -273,7 +272,7 @@ def _print(answer: CheckedLog) -> None:
         for explanation in answer.explanations:
             shown = f"   {explanation.try_it}" if explanation.try_it else ""
             print(f"  {100 * explanation.distance:4.0f} %  {explanation.cause}{shown}")
-    elif not answer.normal:
+    elif not _is_normal(answer.by_size):
         print("\nno simulated cause comes near the measured times")
 
 

@@ -15,7 +15,6 @@ Sources: NVIDIA/nccl-tests, src/common.cu and src/util.cu; NVIDIA/nccl, plugins/
 OSU Micro-Benchmarks 7.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -225,8 +224,8 @@ def _table_row(line: str, kind: CollectiveKind | None, ranks: int, place: str) -
         if size == 0 or not all(re.fullmatch(NUMBER, word) for word in numbers):
             continue
         time, algorithm, bus = map(float, numbers)
-        told = kind or _kind_of_columns(redop, bus / algorithm if algorithm >= 1 else 0.0, ranks)
-        yield MeasuredCollective(told, size, _seconds(time, place), in_place, ITEM_BYTES[words[2]])
+        row_kind = kind or _kind_of_columns(redop, bus / algorithm if algorithm >= 1 else 0.0, ranks)
+        yield MeasuredCollective(row_kind, size, _seconds(time, place), in_place, ITEM_BYTES[words[2]])
 
 
 def _kind_of_columns(redop: str, ratio: float, ranks: int) -> CollectiveKind | None:
@@ -289,8 +288,8 @@ def _inspector(text: str) -> CollectiveLog:
         if not line.strip():
             continue
         try:
-            entry = _object(json.loads(line, parse_constant=str), f"line {number}")
-        except (ValueError, RecursionError):
+            entry = _object(parse_json(line), f"line {number}")
+        except ValueError:
             raise InputError(f"line {number}: is no JSON object, as NCCL Inspector writes one a line") from None
         header, perf = (_object(entry.get(key), f"line {number}: {key}") for key in ("header", "coll_perf"))
         word = re.sub("[-_]", "", str(perf.get("coll"))).lower()

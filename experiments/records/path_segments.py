@@ -58,7 +58,7 @@ def path_segments(timeline: Timeline, parts_of: Callable[[Span], SecondsByCause]
         by_op = _joined_iterations(timeline, parts_of)
         if sum(segment.count for segment in by_op) > MOST_SEGMENTS:
             return tuple(by_op)
-    segments = _segments(timeline, parts_of)
+    segments = (segment for segment, _ in _timed_segments(timeline, parts_of))
     runs = [_joined_segment(run) for _, run in groupby(segments, key=lambda segment: (segment.op, segment.rank))]
     return tuple(runs if len(runs) <= MOST_SEGMENTS else joined_by_op(runs))
 
@@ -81,12 +81,6 @@ def path_seconds_by_cause(path: Iterable[PathSegment]) -> dict[PathPart, float]:
         for part, seconds in segment.seconds_by_part.items():
             seconds_by_part[part] += seconds
     return seconds_by_part
-
-
-def _segments(timeline: Timeline, parts_of: Callable[[Span], SecondsByCause]) -> Iterator[PathSegment]:
-    """A segment for each span on the path that takes time."""
-    for segment, _ in _timed_segments(timeline, parts_of):
-        yield segment
 
 
 def _joined_iterations(timeline: Timeline, parts_of: Callable[[Span], SecondsByCause]) -> list[PathSegment]:
