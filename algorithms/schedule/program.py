@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeGuard
 
 from quadrille.algorithms.schedule.expressions import IntExpression, evaluate
-from quadrille.algorithms.schedule.ops import Communication, Op, Receive, is_host_op
+from quadrille.algorithms.schedule.ops import Communication, Op, Receive, Send, is_host_op
 from quadrille.algorithms.schedule.parts import Coordinates, Panel
 
 PassKind = Literal["F", "B", "W"]
@@ -166,3 +166,18 @@ def _is_unordered(op: Op) -> bool:
 def is_concurrent(op: Op) -> TypeGuard[Communication]:
     """Whether later ops need not wait for an op."""
     return isinstance(op, Communication) and op.concurrent
+
+
+def ranks_to_peer(op: Op, coordinates: Coordinates) -> int:
+    """Distance in ranks from the rank at these coordinates to the other end of a send or receive; 0 for other ops.
+
+    >>> from quadrille.algorithms.schedule.grid import Grid
+    >>> grid = Grid(pipeline=4, data=2)
+    >>> op = Send(name="send X", axis="pipeline", to=3, source="X")
+    >>> ranks_to_peer(op, Coordinates(grid, {}, grid.coordinates(5)))
+    2
+    """
+    if not isinstance(op, Send | Receive):
+        return 0
+    other = evaluate(op.to if isinstance(op, Send) else op.sender, coordinates)
+    return (other - coordinates.along[op.axis]) * coordinates.grid.stride(op.axis)

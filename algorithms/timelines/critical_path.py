@@ -6,32 +6,46 @@ not expanded.
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import floor
 
+from msgspec import structs
+
+from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.timelines.spans import ALONE, RepeatedIterations, Span
 
 Instance = tuple[int, str, int, int]
-"""Rank, op, index and group of a collective span."""
+"""Rank, op, index and group of a span that waits for other ranks."""
+Channel = tuple[int, int, Axis | None, str]
+"""Sender, receiver and axis of messages, and the kind of one of their ends."""
+_OTHER_END = {"send": "receive", "receive": "send"}
 
 
-def critical_path(spans: Sequence[Span], repeats: Sequence[RepeatedIterations] = ()) -> tuple[Span, ...]:
+def critical_path(
+    spans: Sequence[Span],
+    repeats: Sequence[RepeatedIterations] = (),
+    left_out: Sequence[RepeatedIterations] = (),
+    members: Mapping[int, Iterable[range]] | None = None,
+) -> tuple[Span, ...]:
     """Returns the chain of spans that determines the end, first to last.
 
-    Going back from the span that ends last, the predecessor of a span is the member of its group that arrived last;
-    otherwise the previous span on its lane, if that ended after all its dependencies; otherwise the span of its rank
-    that ended when it became ready.  A span that starts later than both, because the program of its rank issues it
-    later, follows the span of its rank that ended at its start.  Ties are broken by rank, then lane and op, so the
-    order of the input does not matter.
+    Going back from the span that ends last, the predecessor of a span is the member of its group that arrived last,
+    or the other end of its message if that end started later; otherwise the previous span on its lane, if that ended
+    after all its dependencies; otherwise the span of its rank that ended when it became ready.  A span that starts
+    later than both, because the program of its rank issues it later, follows the span of its rank that ended at its
+    start.  Ties are broken by rank, then lane and op, so the order of the input does not matter.
 
     Parameters
     ----------
     spans : spans of all ranks
     repeats : loop iterations of which only the last is among the spans
+    left_out : loop iterations whose time the spans are without
+    members : ranks that each rank of the spans represents; by default itself
     """
     if not spans:
         return ()
-    members, rank_ends, lane_ends = _Members(spans, repeats), _ends(spans, repeats, False), _ends(spans, repeats, True)
+    arrivals = _Arrivals(spans, repeats, left_out, members or {})
+    rank_ends, lane_ends = _ends(spans, repeats, False), _ends(spans, repeats, True)
     tolerance = 1e-12 * max(abs(span.end) for span in spans)
 
     current: Span | None = min(spans, key=lambda span: (-span.end, -span.start, *_span_key(span)))
@@ -40,7 +54,7 @@ def critical_path(spans: Sequence[Span], repeats: Sequence[RepeatedIterations] =
     while current is not None:
         path.append(current)
         used.add(current)
-        last = members.last(current)
+        last = arrivals.last(current)
         if last.start > current.start + tolerance and last.start <= current.end and last not in used:
             current = last
             continue
@@ -64,17 +78,32 @@ def _latest_first(span: Span) -> tuple[float, float, tuple[int, str, str, int]]:
     return -span.end, span.start, _span_key(span)
 
 
-class _Members:
-    """Members of each collective, in every iteration."""
+class _Arrivals:
+    """Members of each collective and both ends of each message, in every iteration.
 
-    def __init__(self, spans: Iterable[Span], repeats: Sequence[RepeatedIterations]) -> None:
-        self._repeats = repeats
+    Parameters
+    ----------
+    spans, repeats, left_out, members : as those of `critical_path`
+    """
+
+    def __init__(
+        self,
+        spans: Iterable[Span],
+        repeats: Sequence[RepeatedIterations],
+        left_out: Sequence[RepeatedIterations],
+        members: Mapping[int, Iterable[range]],
+    ) -> None:
+        self._repeats, self._left_out, self._represented = repeats, left_out, members
+        self._representatives: dict[int, int] = {}
+        self._messages: dict[Channel, dict[str, None]] = defaultdict(dict)
         self._spans: dict[Instance, Span] = {}
         self._repeated: list[dict[Instance, Span]] = [{} for _ in repeats]
         self._ranks: dict[tuple[object, ...], dict[int, None]] = defaultdict(dict)
         self._last: dict[tuple[object, ...], Span] = {}
         for span in spans:
-            if span.group != ALONE:
+            if span.to_peer:
+                self._messages[self._channel(span)][span.op] = None
+            if span.group != ALONE or span.to_peer:
                 latest = self._spans.setdefault((span.rank, span.op, span.index, span.group), span)
                 if span.start > latest.start:
                     self._spans[span.rank, span.op, span.index, span.group] = span
@@ -84,7 +113,10 @@ class _Members:
                         repeated[span.rank, span.op, span.index % iterations.per_iteration[span.op], span.group] = span
 
     def last(self, span: Span) -> Span:
-        """Member of the span's group that started last; the span itself if it is alone."""
+        """Member of the span's group, or end of its message, that started last; the span itself if it is alone."""
+        if span.to_peer:
+            other = self._other_end(span)
+            return span if other is None or other.start <= span.start else other
         if span.group == ALONE:
             return span
         last_member = self._last.get(span.instance)
@@ -93,6 +125,41 @@ class _Members:
             together = [member for member in every if member is not None and member.axis == span.axis]
             last_member = self._last[span.instance] = max(together, key=lambda member: member.start, default=span)
         return last_member
+
+    def _other_end(self, span: Span) -> Span | None:
+        """The receive of a send, or the send of a receive; None if it is not among the spans.
+
+        The k-th message that a rank sends to another meets the k-th receive of the other from it.
+        """
+        channel = self._channel(span)
+        sender, receiver, axis, kind = channel
+        names = sorted(self._messages[channel])
+        others = sorted(self._messages[sender, receiver, axis, _OTHER_END[kind]])
+        if len(names) != len(others):
+            return None
+        rank = sender if kind == "receive" else receiver
+        end = structs.replace(span, rank=rank, op=others[names.index(span.op)])
+        at_same_index = self._find(rank, end)
+        if at_same_index is not None:
+            return at_same_index
+        earlier = (
+            self._find(rank, structs.replace(end, index=span.index - iterations.times * each))
+            for iterations in self._left_out
+            if (each := iterations.per_iteration.get(end.op))
+        )
+        return next((found for found in earlier if found is not None), None)
+
+    def _channel(self, span: Span) -> Channel:
+        """Sender and receiver of a message, its axis, and which end the span is."""
+        peer = self._representative(span.rank + span.to_peer)
+        return (span.rank, peer, span.axis, "send") if span.kind == "send" else (peer, span.rank, span.axis, "receive")
+
+    def _representative(self, rank: int) -> int:
+        """The rank whose spans represent those of a rank."""
+        if rank not in self._representatives:
+            representing = (each for each, ranges in self._represented.items() if any(rank in part for part in ranges))
+            self._representatives[rank] = next(representing, rank)
+        return self._representatives[rank]
 
     def _find(self, rank: int, span: Span) -> Span | None:
         """Span of a rank in the same collective, derived from the last iteration if necessary."""

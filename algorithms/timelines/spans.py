@@ -31,7 +31,7 @@ class Span(msgspec.Struct, frozen=True, gc=False):
 
     A msgspec struct, since a step has very many spans: creation takes less than a tenth of the time of a frozen
     dataclass.  `index` counts the instances of the op on this rank.  `group` is the first rank of the op's group, or
-    ALONE.
+    ALONE.  `to_peer` leads from the rank of a send or receive to the rank at the other end; other ops have 0.
 
     >>> span = Span(0, "gather B", "all_gather", "z", ready=0.0, start=1.0, arrival=1.5, end=4.0, axis="z", group=0)
     >>> span.waiting_seconds, span.seconds
@@ -49,10 +49,20 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     axis: Axis | None = None
     index: int = 0
     group: int = ALONE
+    to_peer: int = 0
 
     @classmethod
     def of(
-        cls, rank: int, op: Op, lane: str, index: int, axis: Axis | None, ready: float, start: float, end: float
+        cls,
+        rank: int,
+        op: Op,
+        lane: str,
+        index: int,
+        axis: Axis | None,
+        ready: float,
+        start: float,
+        end: float,
+        to_peer: int = 0,
     ) -> "Span":
         """The span of an instance of an op, without its group; times in seconds.
 
@@ -62,8 +72,9 @@ class Span(msgspec.Struct, frozen=True, gc=False):
         op : op of a schedule
         axis : grid axis of a communication op
         ready, start, end : times as in the module's picture [s]
+        to_peer : rank at the other end of a send or receive, less `rank`
         """
-        return cls(rank, op.name, kind(op), lane, ready, start, start, end, axis, index)
+        return cls(rank, op.name, kind(op), lane, ready, start, start, end, axis, index, ALONE, to_peer)
 
     @property
     def waiting_seconds(self) -> float:
@@ -87,12 +98,13 @@ class Span(msgspec.Struct, frozen=True, gc=False):
 
     def at(self, ready: float, start: float, arrival: float, end: float, index: int) -> "Span":
         """A copy of the span with other times [s], as another instance of its op."""
-        return Span(self.rank, self.op, self.kind, self.lane, ready, start, arrival, end, self.axis, index, self.group)
+        times = ready, start, arrival, end
+        return Span(self.rank, self.op, self.kind, self.lane, *times, self.axis, index, self.group, self.to_peer)
 
     def within(self, group: int) -> "Span":
         """A copy of the span with this group."""
         times = self.ready, self.start, self.arrival, self.end
-        return Span(self.rank, self.op, self.kind, self.lane, *times, self.axis, self.index, group)
+        return Span(self.rank, self.op, self.kind, self.lane, *times, self.axis, self.index, group, self.to_peer)
 
 
 def with_groups(spans: Iterable[Span], grid: Grid) -> list[Span]:

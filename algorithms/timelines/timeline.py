@@ -11,7 +11,15 @@ from msgspec import structs
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.timelines.op_times import OpTimes, exposed_seconds, op_times
-from quadrille.algorithms.timelines.spans import ALONE, UNPAIRED, RepeatedIterations, Span, with_arrivals, with_groups
+from quadrille.algorithms.timelines.spans import (
+    ALONE,
+    UNPAIRED,
+    RepeatedIterations,
+    Span,
+    with_arrivals,
+    with_groups,
+    without_repeats,
+)
 
 Source = Literal["predicted", "measured"]
 
@@ -30,6 +38,7 @@ class Timeline:
     provenance : origin of a file
     members : ranks that a rank represents; the group of such spans is the first rank that represents one of its members
     repeated : run-length encoded loop iterations, of which the last is among the spans
+    left_out : loop iterations whose time the spans are without, see `without_repeats`
 
     >>> a = Span(0, "multiply", "gemm", "compute", ready=0, start=0, arrival=0, end=3)
     >>> b = Span(0, "sum C", "all_reduce", "y", ready=3, start=3, arrival=3, end=5)
@@ -46,6 +55,7 @@ class Timeline:
     provenance: Provenance | None = None
     members: Mapping[int, tuple[range, ...]] | None = None
     repeated: tuple[RepeatedIterations, ...] = ()
+    left_out: tuple[RepeatedIterations, ...] = ()
 
     def unrolled(self) -> "Timeline":
         """The timeline with every iteration of every loop."""
@@ -148,7 +158,13 @@ class Timeline:
         """The chain of spans that determines the end, first to last; run-length encoded iterations stay encoded."""
         from quadrille.algorithms.timelines.critical_path import critical_path
 
-        return critical_path(self.spans, self.repeated)
+        return critical_path(self.spans, self.repeated, self.left_out, self.members or {})
+
+    def without_repeats(self) -> "Timeline":
+        """The timeline without the time of the repeated iterations; its critical path goes through the same ranks."""
+        return replace(
+            self, spans=tuple(without_repeats(self.spans, self.repeated)), repeated=(), left_out=self.repeated
+        )
 
     def op_times(self) -> dict[str, OpTimes]:
         """Times of every op, by name, in the order of first start."""

@@ -8,9 +8,10 @@ segment to its own end.
     rank 1   multiply ───────────┐ sum C (last to arrive)
     rank 0                  sum C ·····──────────         path: multiply on 1, then sum C on 0
 
-If a member of a group waited for the last member to arrive, the path continues on that
-member, and the waiting time is not on the path.  The remaining waiting time is inside a
-collective: one step of a member waits for a step of another member.
+If a member of a group waited for the last member to arrive, or one end of a message for
+the other, the path continues on the rank that arrived last, and the waiting time is not
+on the path.  The remaining waiting time is inside a collective: one step of a member
+waits for a step of another member.
 
     compute     local work
     latency     overheads and latencies of steps
@@ -21,14 +22,13 @@ collective: one step of a member waits for a step of another member.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import get_args
 
 from msgspec import structs
 
 from quadrille.algorithms.formats.record import PathPart, PathSegment
-from quadrille.algorithms.timelines.spans import ALONE, COMPUTE, RepeatedIterations, Span, without_repeats
+from quadrille.algorithms.timelines.spans import COMPUTE, RepeatedIterations, Span
 from quadrille.algorithms.timelines.timeline import Timeline
 
 SecondsByCause = Mapping[PathPart, float]
@@ -85,10 +85,9 @@ def path_seconds_by_cause(path: Iterable[PathSegment]) -> dict[PathPart, float]:
 
 def _joined_iterations(timeline: Timeline, parts_of: Callable[[Span], SecondsByCause]) -> list[PathSegment]:
     """One segment for each op of the path; the part of a span in the last iteration counts for all iterations."""
-    spans = tuple(without_repeats(timeline.spans, timeline.repeated))
     windows = list(_windows(timeline.repeated))
     weights_by_op: dict[str, list[tuple[PathSegment, float, float]]] = {}
-    for segment, end in _timed_segments(replace(timeline, spans=spans, repeated=()), parts_of):
+    for segment, end in _timed_segments(timeline.without_repeats(), parts_of):
         weight = count = 1.0
         for begin, repeated in windows:
             inside = min(end, begin + repeated.seconds) - max(end - segment.seconds, begin)
@@ -127,7 +126,7 @@ def _timed_segments(
     path = timeline.critical_path()
     now = timeline.start
     for span, following in zip(path, (*path[1:], None), strict=True):
-        late = following is not None and _arrived_last(span, following)
+        late = following is not None and following.rank != span.rank and following.start < span.start
         until = span.start if late else span.end
         if until <= now:
             continue
@@ -138,16 +137,6 @@ def _timed_segments(
             until,
         )
         now = until
-
-
-def _arrived_last(span: Span, following: Span) -> bool:
-    """Whether the next span on the path belongs to a member that waited for this span's rank."""
-    together = span.group != ALONE and (span.op, span.group, span.index) == (
-        following.op,
-        following.group,
-        following.index,
-    )
-    return together and following.start < span.start
 
 
 def _parts_after(span: Span, now: float, seconds_by_part: SecondsByCause) -> dict[PathPart, float]:

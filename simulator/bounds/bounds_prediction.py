@@ -13,7 +13,7 @@ from quadrille.algorithms.analysis.equality_labels import Ints
 from quadrille.algorithms.formats.record import LinkLoad
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.timelines.op_times import OpTimes
-from quadrille.algorithms.timelines.spans import ALONE, RepeatedIterations, Span, without_repeats
+from quadrille.algorithms.timelines.spans import ALONE, RepeatedIterations, Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.simulator.bounds.makespan_bounds import BoundsResult
 from quadrille.simulator.bounds.op_instances import Instance, indices_of
@@ -102,9 +102,11 @@ def _path_spans(
         for span, time_parts in _spans(instances, np.array(sorted(new_ranks)), grid):
             spans.append(span)
             breakdowns[span.rank, span.op, span.index] = time_parts
-        path = Timeline(tuple(without_repeats(spans, result.tally.repeats)), "predicted", grid.size).critical_path()
+        timeline = Timeline(tuple(spans), "predicted", grid.size, repeated=tuple(result.tally.repeats))
+        path = timeline.without_repeats().critical_path()
         latest_members = {_last(groups[span.op, span.index], span, grid) for span in path if span.group != ALONE}
-        new_ranks = latest_members - ranks
+        other_ends = {span.rank + span.to_peer for span in path if span.to_peer}
+        new_ranks = (latest_members | other_ends) - ranks
         if not new_ranks or len(ranks) + len(new_ranks) > most:
             break
         ranks |= new_ranks

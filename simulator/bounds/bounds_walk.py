@@ -41,7 +41,7 @@ from quadrille.algorithms.schedule.ops import (
     lane,
 )
 from quadrille.algorithms.schedule.parts import Coordinates
-from quadrille.algorithms.schedule.program import Program, Repeat
+from quadrille.algorithms.schedule.program import Program, Repeat, ranks_to_peer
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.simulator.bounds.channels import TYPICAL
 from quadrille.simulator.bounds.communication_state import (
@@ -281,7 +281,17 @@ class BoundsWalk:
             begin = start[TYPICAL]
             entry.message = self._communication.post(op, waiting.coordinates, group, start)
             entry.end.message, entry.end.sends, entry.end.posted = entry.message, isinstance(op, Send), True
-            entry.instance = Instance(op, waiting.index, group.ranks, ready, begin, begin, begin, NO_TIME)
+            entry.instance = Instance(
+                op,
+                waiting.index,
+                group.ranks,
+                ready,
+                begin,
+                begin,
+                begin,
+                NO_TIME,
+                to_peer=ranks_to_peer(op, waiting.coordinates),
+            )
             self._record_begin(group, begin)
 
     def _collective(

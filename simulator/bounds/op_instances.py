@@ -138,6 +138,7 @@ class Instance:
     time_parts : breakdown of the time by cause
     iteration_seconds, iterations : if set, all times are `iterations * iteration_seconds` later than the arrays say;
         so instances of repeated iterations share arrays [ranks] [s]
+    to_peer : distance in ranks to the other end, for a send or receive
     """
 
     op: Op
@@ -150,6 +151,7 @@ class Instance:
     time_parts: OpTimeParts
     iteration_seconds: Floats | None = None
     iterations: int = 0
+    to_peer: int = 0
 
     @property
     def axis(self) -> Axis | None:
@@ -170,6 +172,7 @@ class Instance:
             self.time_parts,
             self.iteration_seconds,
             self.iterations,
+            self.to_peer,
         )
 
     def of(self, ranks: Ints) -> "Instance":
@@ -188,6 +191,7 @@ class Instance:
             self.time_parts.of_ranks(at),
             None if self.iteration_seconds is None else self.iteration_seconds[at],
             self.iterations,
+            self.to_peer,
         )
 
     def split(self, begin: float, seconds: float, indices: int) -> Iterator["Instance"]:
@@ -258,6 +262,7 @@ class Instance:
                     self.axis,
                     self.index,
                     group,
+                    self.to_peer,
                 ),
                 self._breakdown(at, end - start),
             )

@@ -20,7 +20,7 @@ from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import Deadlock
 from quadrille.algorithms.schedule.ops import HOST_LANES, Communication, Op, is_host_op, lane
 from quadrille.algorithms.schedule.parts import Coordinates
-from quadrille.algorithms.schedule.program import DrivenPasses, PassKind
+from quadrille.algorithms.schedule.program import DrivenPasses, PassKind, ranks_to_peer
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.algorithms.timelines.spans import COMPUTE, Span
 from quadrille.simulator.engine.engine import FlowEngine
@@ -221,7 +221,10 @@ class LaneSimulation:
         """Record the span, the time breakdown and the iteration of a finished task."""
         axis = task.op.axis if isinstance(task.op, Communication) else None
         self._budget.charge(OP_WALL_SECONDS)
-        self.spans.append(Span.of(rank, task.op, name, task.index, axis, task.ready, task.start, task.end))
+        times = task.ready, task.start, task.end
+        self.spans.append(
+            Span.of(rank, task.op, name, task.index, axis, *times, ranks_to_peer(task.op, task.coordinates))
+        )
         instance = (rank, task.op.name, task.index)
         self.breakdowns[instance] = task.breakdown
         if task.breakdown.extrapolated:

@@ -15,11 +15,12 @@ from quadrille.algorithms.schedule.ops import AllReduce, Gemm
 from quadrille.algorithms.timelines.op_times import op_times
 from quadrille.algorithms.timelines.spans import ALONE, RepeatedIterations, Span, with_arrivals, with_groups
 from quadrille.algorithms.timelines.timeline import Timeline
+from quadrille.experiments.records.path_segments import path_segments
 
 
-def span(rank, op, lane, start, end, *, ready=0, axis=None, index=0, group=ALONE):
-    kind = "gemm" if lane == "compute" else "all_reduce"
-    return Span(rank, op, kind, lane, ready, start, start, end, axis, index, group)
+def span(rank, op, lane, start, end, *, ready=0, axis=None, index=0, group=ALONE, kind="", to_peer=0):
+    kind = kind or ("gemm" if lane == "compute" else "all_reduce")
+    return Span(rank, op, kind, lane, ready, start, start, end, axis, index, group, to_peer)
 
 
 def timeline_of(*spans, ranks=1, kind="predicted"):
@@ -82,6 +83,40 @@ def test_the_critical_path_crosses_to_the_rank_that_comes_last():
     assert ("multiply", 0) not in [(step.op, step.rank) for step in path]
     total = timeline.op_times()["sum"]
     assert (total.waiting_seconds, total.seconds, total.exposed_seconds) == (1.5, 2, 2)
+
+
+def test_the_critical_path_follows_a_message_to_the_rank_that_is_late():
+    """Rank 0 sends late to rank 1, which answers; the answer meets a receive that rank 0 posted before."""
+    sent = {"axis": "pipeline", "kind": "send"}
+    received = {"axis": "pipeline", "kind": "receive"}
+    timeline = timeline_of(
+        span(0, "forward", "compute", 0, 3),
+        span(1, "receive X", "pipeline", 0, 4, to_peer=-1, **received),
+        span(0, "send X", "pipeline", 3, 4, ready=3, to_peer=1, **sent),
+        span(0, "receive dX", "pipeline 1", 0, 10, to_peer=1, **received),
+        span(1, "backward", "compute", 4, 9, ready=4),
+        span(1, "send dX", "pipeline 1", 9, 10, ready=9, to_peer=-1, **sent),
+        span(0, "update", "compute", 10, 11, ready=10),
+        ranks=2,
+    )
+    path = [(step.op, step.rank) for step in timeline.critical_path()]
+    assert path == [
+        ("forward", 0),
+        ("send X", 0),
+        ("receive X", 1),
+        ("backward", 1),
+        ("send dX", 1),
+        ("receive dX", 0),
+        ("update", 0),
+    ]
+    segments = path_segments(timeline, lambda _: {})
+    assert [(segment.op, segment.seconds) for segment in segments] == [
+        ("forward", 3),
+        ("receive X", 1),
+        ("backward", 5),
+        ("receive dX", 1),
+        ("update", 1),
+    ]
 
 
 def test_a_busy_lane_explains_a_late_start():

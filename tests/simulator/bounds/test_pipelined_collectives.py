@@ -17,10 +17,10 @@ from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.gpt import Gpt
-from quadrille.experiments.records.path_segments import path_segments
+from quadrille.experiments.records.path_segments import joined_by_op, path_seconds_by_cause, path_segments
 from quadrille.simulator.bounds.makespan_bounds import bound_schedule
 from quadrille.simulator.machine.placement import place_ranks
-from quadrille.simulator.simulate import simulate
+from quadrille.simulator.simulate import Limits, simulate
 from tests.support.toy_machines import FREE, leaf_spine, program_of, star
 from tests.support.trainings import schedule_of
 
@@ -34,8 +34,8 @@ CASES = [
 ]
 
 
-def pipeline(grid, chunks, overlaps):
-    layers, batch = 2 * grid.pipeline, 4 * grid.data * grid.z
+def pipeline(grid, chunks, overlaps, microbatches=4):
+    layers, batch = 2 * grid.pipeline, microbatches * grid.data * grid.z
     problem = Gpt(layers, 24, 2, 8, 30, batch, micro_batch=1, interleave=chunks, dtype="float64")
     schedule = schedule_of(problem, grid)
     assert any(isinstance(op, Send) for role in schedule.roles for op in _ops(role.program))
@@ -112,6 +112,34 @@ def test_the_critical_path_goes_through_the_stages_and_adds_up():
     assert sum(one.seconds for one in path) == close(found.timeline.makespan)
     for span in found.timeline.spans:
         assert sum(found.parts_of(span).values()) == close(span.end - span.start)
+
+
+@pytest.mark.parametrize("granularity", ["exact", "collective"])
+def test_the_critical_path_stays_on_a_slow_stage(granularity):
+    schedule = pipeline(Grid(pipeline=2), 1, (), microbatches=6)
+    machine = msgspec.structs.replace(star(2, memory=1e10, overhead=1e-6), faults=Faults(slow={"host:1": 0.01}))
+    found = simulate(schedule, machine, granularity=granularity)
+    computing = [span for span in found.timeline.critical_path() if span.lane == "compute"]
+    assert sum(span.seconds for span in computing if span.rank == 1) > 0.97 * found.timeline.makespan
+    assert {span.rank for span in computing} == {0, 1}
+    waiting = path_seconds_by_cause(path_segments(found.timeline, found.parts_of))["waiting"]
+    assert waiting < 1e-9 * found.timeline.makespan
+
+
+def test_the_critical_path_through_stages_is_that_of_every_iteration():
+    problem = Gpt(2, 8, 1, 4, 10, 48, micro_batch=1, dtype="float64")
+    found = simulate(
+        schedule_of(problem, Grid(pipeline=2)),
+        star(2, memory=1e10, overhead=1e-6),
+        limits=Limits(expanded_spans=0),
+    )
+    assert any("send X" in repeated.per_iteration for repeated in found.timeline.repeated)
+    encoded, whole, shortened = (
+        {one.op: one.seconds for one in joined_by_op(path_segments(timeline, lambda _: {}))}
+        for timeline in (found.timeline, found.timeline.unrolled(), found.timeline.without_repeats())
+    )
+    assert encoded == close(whole)
+    assert shortened.keys() == whole.keys()
 
 
 def pair(*rank_groups, peer=1):
