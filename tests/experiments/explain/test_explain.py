@@ -13,6 +13,7 @@ from quadrille.algorithms.formats.record import (
     Options,
     PathSegment,
     Record,
+    Simulation,
     load_record,
     save_record,
 )
@@ -292,6 +293,9 @@ def test_what_a_record_lacks_is_said_with_the_command_that_makes_it():
         "a measured record knows no links and no critical path" in measured.lacking[0] and words in measured.lacking[0]
     )
     assert measured.mean_seconds_by_part["transfer"] == 2.0
+    passes = Simulation(folded=False, rank_classes=4, granularity="passes")
+    (lacking,) = explain_record(record(links=(), simulation=passes)).lacking
+    assert lacking.startswith("a prediction by passes counts no links") and lacking.endswith("--granularity collective")
     alone = record(links=(), ranks=1, grid={"data": 1, "z": 1, "y": 1, "x": 1})
     assert not explain_record(alone).lacking
 
