@@ -70,6 +70,7 @@ class Network:
         `a_UP` and `a_DOWN`, after `a`
     unshared : whether each link gives every flow more bandwidth than the flow can use, and so only adds latency [links]
     node_kind : name of the kind of the nodes, as in `NODE_KINDS`, if a file names it; else empty
+    undegraded : bandwidth of each link without degradation; None where no link is degraded [links] [B/s]
     """
 
     name: str
@@ -89,6 +90,7 @@ class Network:
     cable_names: Mapping[str, Sequence[int]] = field(default_factory=dict, repr=False)
     unshared: NDArray[np.bool_] | None = field(default=None, repr=False)
     node_kind: str = ""
+    undegraded: Floats | None = field(default=None, repr=False)
 
     @property
     def node_count(self) -> int:
@@ -242,6 +244,22 @@ class Network:
                 name = self.link_names(changed[:1])[0]
                 raise InputError(f"link {name} is not shared by flows (FATPIPE): it can fail, but not be degraded")
         return replace(self, bandwidths=bandwidths)
+
+    def degraded(self, shares: Floats) -> "Network":
+        """A copy of the network in which each link keeps a share of its bandwidth.
+
+        Raises
+        ------
+        InputError : a share below 1 of an `unshared` link
+        """
+        slower = self.with_bandwidths(self.bandwidths * shares)
+        return replace(slower, undegraded=self.bandwidths if self.undegraded is None else self.undegraded)
+
+    def expected(self) -> "Network":
+        """The network as libraries expect it: without degraded links, which nothing tells them; the same if none is."""
+        if self.undegraded is None:
+            return self
+        return replace(self, bandwidths=np.where(self.failed, 0.0, self.undegraded), undegraded=None)
 
     @property
     def failed(self) -> NDArray[np.bool_]:

@@ -95,7 +95,8 @@ def predict(
     jitter = prepared.experiment.execution.jitter
     has_noise = jitter is not None and jitter.draws
     remark_all([*_bound_remark(record, named=named, has_noise=has_noise), *experiment.remarks(prepared.schedule)])
-    remark_all(_remarks(prepared, record.peak_bytes_per_rank_max))
+    table_warns = record.fits is False and not isinstance(experiment, MatmulExperiment) and not destinations.to_stdout
+    remark_all(_remarks(prepared, 0 if table_warns else record.peak_bytes_per_rank_max))
     if len(set(prepared.nodes)) > 1 and prepared.experiment.execution.choices.implementation == "own":
         from quadrille.experiments.predict.idle_cards import idle_cards_remarks
 

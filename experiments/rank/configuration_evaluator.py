@@ -3,9 +3,11 @@
 Both times come from a sample of the step (`quadrille.experiments.predict.sampled_step`).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from sys import maxsize
 
 from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.schedule.grid import Axis
@@ -55,9 +57,12 @@ class Evaluator:
     Parameters
     ----------
     rings : bandwidth of rings by stride and length [B/s]; other bandwidths are computed from the links
+    experiments : all configurations; where the smallest microbatch of a grid does not fit, its others do not either
     """
 
-    def __init__(self, question: RankQuestion, rings: Mapping[Ring, float]) -> None:
+    def __init__(
+        self, question: RankQuestion, rings: Mapping[Ring, float], experiments: Iterable[TrainingExperiment] = ()
+    ) -> None:
         execution, dtype, gpus = question.training.execution, question.training.dtype, question.gpus
         self.machine, self._placed = question.machine, fullest_device(question.machine, gpus)
         self._closed_form_model = ClosedFormModel(
@@ -67,23 +72,58 @@ class Evaluator:
         self._ops_of = lru_cache(SIMULATIONS_KEPT)(
             lambda sampled, granularity: simulated_ops(sampled, self.machine, granularity)
         )
+        self._smallest = _smallest_microbatches(experiments)
+        self._needed_by = cache(self._needed_alone)
+        self._has_fitted = False
 
     def bandwidth(self, experiment: TrainingExperiment, axis: Axis) -> float:
         """Bandwidth of the rings of an axis [B/s]."""
         return self._closed_form_model.ring_link(experiment.grid, axis).bandwidth
 
     def first_fitting(self, alternatives: Sequence[TrainingExperiment]) -> Configuration | TooLarge:
-        """The first alternative that fits in memory, or the alternative that needs the least memory."""
+        """The first alternative that fits in memory, or the alternative that needs the least memory.
+
+        Alternatives have ever smaller microbatches, so where one does not fit, none before it does: the first is tried,
+        then the last, then those between by halves.
+        """
+        last, fitting = len(alternatives) - 1, dict[int, int]()
         too_large: list[TooLarge] = []
-        for experiment in alternatives:
-            needed = experiment_peak_bytes(experiment)
-            if not self._placed.fits(self.machine, needed):
-                too_large.append(TooLarge(experiment, needed))
-            elif shortage := self._host_shortage(experiment):
-                too_large.append(TooLarge(experiment, needed, host_shortage=shortage))
+
+        def fits(place: int) -> bool:
+            result = self._needed(alternatives[place])
+            if isinstance(result, TooLarge):
+                too_large.append(result)
             else:
-                return Configuration(experiment, self._step(experiment), needed)
-        return min(too_large, key=lambda step: step.order)
+                fitting[place] = result
+            return place in fitting
+
+        if not fits(0):
+            if last == 0 or not fits(last):
+                return min(too_large, key=lambda step: step.order)
+            bisect_left(range(last), True, lo=1, key=fits)
+        first = min(fitting)
+        return Configuration(alternatives[first], self._step(alternatives[first]), fitting[first])
+
+    def _needed(self, experiment: TrainingExperiment) -> int | TooLarge:
+        """The largest memory of a rank [B], or what does not suffice for it or for a smaller microbatch.
+
+        Until a configuration fits, the smallest microbatch is tried first, which tells of all.
+        """
+        smallest = self._smallest.get(_without_microbatch(experiment), experiment)
+        result = self._needed_by(experiment if self._has_fitted else smallest)
+        if isinstance(result, TooLarge):
+            return self._needed_by(smallest) if isinstance(self._needed_by(smallest), TooLarge) else result
+        self._has_fitted = True
+        return self._needed_by(experiment)
+
+    def _needed_alone(self, experiment: TrainingExperiment) -> int | TooLarge:
+        """The largest memory of a rank [B], or what does not suffice for it."""
+        needed = experiment_peak_bytes(experiment)
+        if not self._placed.fits(self.machine, needed):
+            return TooLarge(experiment, needed)
+        if shortage := self._host_shortage(experiment):
+            return TooLarge(experiment, needed, host_shortage=shortage)
+        return needed
 
     def _host_shortage(self, experiment: TrainingExperiment) -> str:
         """The bytes of an offloaded optimizer that the memory of a host does not hold, as text; empty if it does."""
@@ -111,3 +151,18 @@ class Evaluator:
 
     def _step(self, experiment: TrainingExperiment) -> TrainingStep:
         return closed_form_step(experiment, self._costs_of, self._closed_form_model)
+
+
+def _without_microbatch(experiment: TrainingExperiment) -> TrainingExperiment:
+    """The configuration without its microbatch: equal for configurations that differ in it alone."""
+    return replace(experiment, problem=replace(experiment.problem, micro_batch=None))
+
+
+def _smallest_microbatches(experiments: Iterable[TrainingExperiment]) -> dict[TrainingExperiment, TrainingExperiment]:
+    """The configuration with the smallest microbatch, by the configuration without one."""
+    smallest: dict[TrainingExperiment, TrainingExperiment] = {}
+    for experiment in experiments:
+        other = smallest.setdefault(_without_microbatch(experiment), experiment)
+        if (experiment.problem.micro_batch or maxsize) < (other.problem.micro_batch or maxsize):
+            smallest[_without_microbatch(experiment)] = experiment
+    return smallest

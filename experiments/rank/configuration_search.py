@@ -94,7 +94,7 @@ def search_configurations(
     all_experiments, excluded = configurations(question, space)
     fitting = _possibly_fitting(question, all_experiments, excluded)
     rings, simulated = _ring_bandwidths(question, [experiment.grid for experiment in fitting], work_sharing)
-    evaluator = Evaluator(question, rings)
+    evaluator = Evaluator(question, rings, fitting)
     best: list[Configuration] = []
     fitting_wanted = max(FITTING_WANTED_BY_SCHEME, FITTING_WANTED // len(space.schemes)) * (
         WIDER if space.unsearched else 1

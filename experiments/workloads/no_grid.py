@@ -2,7 +2,8 @@
 
 `rank`, `sweep --best-grid` and the scaling study use the same words:
 
-    no grid fits    grids need more memory than a device has; the largest part of it is named
+    no grid fits    grids need more memory than a device has; the largest part of it is named, and grids that are left
+                    out for other reasons are counted
     no … is left    grids are left out for other reasons; each reason is counted, with examples
 """
 
@@ -203,9 +204,9 @@ class ExcludedGrids:
         """
         if self.least is None:
             return InputError(f"no {noun} is left: {'; '.join(self.lines())}")
-        others = [line for line, reason in zip(self.lines(), self._reasons(), strict=True) if reason != MEMORY]
+        others = [f"{self.counts[reason]} by {reason}" for reason in self._reasons() if reason != MEMORY]
         message = step_shortage(self.least, subject, machine, sharing).message(machine)
-        return InputError("; left out are also ".join([message, *(["; ".join(others)] if others else [])]))
+        return InputError("; left out are also ".join([message, *([", ".join(others)] if others else [])]))
 
     def lines(self) -> list[str]:
         """A line for each reason, the most frequent reason first.

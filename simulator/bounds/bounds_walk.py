@@ -410,7 +410,9 @@ class BoundsWalk:
         self, op: Compute, coordinates: Coordinates, group: RankGroup, start: Floats
     ) -> tuple[Floats, OpTimeParts]:
         """End of an op of the compute lane on each rank [3, ranks] [s], and the breakdown of its time."""
-        key = group.number, self._schedule_work.key(op, coordinates)
+        key = self._op_costs.local_key(group.number, op, coordinates, group.ranks)
+        if self._own_work:  # differs between programs
+            key = group.number, *key
         if key in self._cached_work:
             durations, time_parts = self._cached_work[key]
         else:

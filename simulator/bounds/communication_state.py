@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 from quadrille.algorithms.analysis.equality_labels import Ints, compact, sorted_distinct
 from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.schedule.ops import Collective, CommunicationOp, Op, Receive, Send, message_lane
+from quadrille.algorithms.schedule.ops import (
+    Collective,
+    CommunicationOp,
+    Op,
+    Receive,
+    Send,
+    collective_kind,
+    message_lane,
+)
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.simulator.bounds.channels import TYPICAL
 from quadrille.simulator.bounds.group_work import Key
@@ -313,10 +321,13 @@ class CommunicationState:
         if key not in self._nccl_costs:
             size = self._schedule_work.buffer_bytes(op, coordinates, groups[:, 0])
             seconds = nccl.seconds(op, coordinates, groups, size)
-            time_parts = OpTimeParts.of(ranks)
-            time_parts.bandwidth[groups] = seconds
-            link_bytes = nccl.link_bytes(op, coordinates, groups, size)
-            self._nccl_costs[key] = _NcclCost(seconds, link_bytes, time_parts.thin(), nccl.labels[op.name])
+            like = collective_kind(op), evaluate(getattr(op, "root", 0), coordinates), size, groups.shape, key[1]
+            if like not in self._nccl_costs:
+                time_parts = OpTimeParts.of(ranks)
+                time_parts.bandwidth[groups] = seconds
+                link_bytes = nccl.link_bytes(op, coordinates, groups, size)
+                self._nccl_costs[like] = _NcclCost(seconds, link_bytes, time_parts.thin(), nccl.labels[op.name])
+            self._nccl_costs[key] = self._nccl_costs[like]
         cost = self._nccl_costs[key]
         nccl.labels[op.name] = cost.label
         return cost

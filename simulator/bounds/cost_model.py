@@ -6,6 +6,7 @@ The exact simulator computes one transfer at a time (`machine/seconds_by_size.py
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,10 @@ class LocalRates:
     computing: Floats
     moving: Floats
     alone: NDArray[np.bool_]
+
+    def columns(self) -> tuple[NDArray[Any], ...]:
+        """All rates, and whether each rank is alone."""
+        return self.least, self.computing, self.moving, self.alone
 
 
 def local_rates(placement: RankPlacement, threads: int | None, concurrency: Concurrency) -> LocalRates:

@@ -4,7 +4,7 @@ An op depends on few coordinates (`coordinate_dependence.py`), so it is analysed
 once for each kind of coordinates, and the result is spread over the ranks.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
@@ -33,6 +33,8 @@ CACHED_NUMBERS = 1 << 24
 """Largest count of numbers in the cache of shifts: 128 MiB."""
 NUMBERS_PER_MEMBER = 12
 """Approximate count of numbers that a cached shift takes for each member of its groups."""
+CACHED_KINDS = 1 << 22
+"""Largest count of numbers in the cache of kinds of coordinates: 32 MiB."""
 ROUNDING = 1e-9
 """Relative difference up to which sizes of pieces count as equal."""
 
@@ -92,6 +94,9 @@ class ScheduleWork:
         self._stages: dict[Key, tuple[GroupStage, ...]] = {}
         self._shift_works: dict[Key, list[GroupWork]] = {}
         self._shift_room = CACHED_NUMBERS
+        self._positions: dict[tuple[Axis, bytes], int] = {}
+        self._kinds_of: dict[Key, tuple[list[Any], Ints]] = {}
+        self._kinds_room = CACHED_KINDS
         ranks = np.arange(self._grid.size)
         self.coordinates = {
             axis: ranks // self._grid.stride(axis) % self._grid.length(axis) for axis in self._grid.axes
@@ -108,7 +113,9 @@ class ScheduleWork:
 
     def local_sizes(self, op: Compute, coordinates: Coordinates, ranks: Ints) -> tuple[list[Any], Ints]:
         """The sizes of local work that occur, and the index of each rank's size among them."""
-        return self._kinds(self.needs(op), coordinates, ranks, lambda at: self._op_plans.local(op, at))
+        return self._cached_kinds(
+            "local", op, self.needs(op), coordinates, ranks, lambda at: self._op_plans.local(op, at)
+        )
 
     def copied_bytes(self, op: CommunicationOp, coordinates: Coordinates, ranks: Ints) -> Floats:
         """Bytes that ranks copy where nothing is sent."""
@@ -132,15 +139,28 @@ class ScheduleWork:
         if not same_on_all_members(op, self._schedule):
             return list(self._different_buffers(op, coordinates, ranks))
         dependence = _without(self.needs(op), op.axis)
-        traffics, which = self._kinds(dependence, coordinates, first, lambda at: self._traffic(op, at))
+        traffics, which = self._traffics(op, dependence, coordinates, first)
         return list(self._same_buffers(op, coordinates, ranks, traffics, which))
 
     def buffer_bytes(self, op: Collective, coordinates: Coordinates, first: Ints) -> float:
         """Bytes of an op's buffer, the mean over its groups."""
-        traffics, which = self._kinds(
-            _without(self.needs(op), op.axis), coordinates, first, lambda at: self._traffic(op, at)
-        )
+        traffics, which = self._traffics(op, _without(self.needs(op), op.axis), coordinates, first)
         return float(np.mean(np.array([_piece_edges(traffic_of_kind)[-1] for traffic_of_kind in traffics])[which]))
+
+    def position(self, op: Op, ranks: Ints) -> Key:
+        """A key that is equal for ranks with the same coordinates along the axes that an op depends on."""
+        return self._position(self.needs(op).axes, ranks)
+
+    def _position(self, axes: Iterable[Axis], ranks: Ints) -> Key:
+        """A key that is equal for ranks with the same coordinates along some axes."""
+        numbers, contents = self._positions, ((axis, self.coordinates[axis][ranks].tobytes()) for axis in axes)
+        return (len(ranks), *(numbers.setdefault(content, len(numbers)) for content in contents))
+
+    def _traffics(
+        self, op: CommunicationOp, dependence: Dependence, coordinates: Coordinates, ranks: Ints
+    ) -> tuple[list[Any], Ints]:
+        """The traffic of an op that occurs, and the index of each rank's traffic."""
+        return self._cached_kinds("traffic", op, dependence, coordinates, ranks, lambda at: self._traffic(op, at))
 
     def _traffic(self, op: CommunicationOp, coordinates: Coordinates) -> Traffic | None:
         """The traffic of an op on one rank; None if it sends nothing."""
@@ -191,7 +211,7 @@ class ScheduleWork:
         """Groups whose members see different buffers."""
         dependence = self.needs(op)
         on_all_members = replace(dependence, distinct_axes=dependence.distinct_axes | {op.axis})
-        traffics, which = self._kinds(on_all_members, coordinates, ranks.ravel(), lambda at: self._traffic(op, at))
+        traffics, which = self._traffics(op, on_all_members, coordinates, ranks.ravel())
         keys = [_steps_of(traffic_of_kind) for traffic_of_kind in traffics]
         of_group = np.array([keys.index(key) for key in keys])[which].reshape(ranks.shape)
         copied = np.array(
@@ -265,6 +285,30 @@ class ScheduleWork:
         edges = np.array([(0.0, size) for _, size in destinations])
         nothing = np.zeros(pairs.shape)
         return GroupWork(pairs, (GroupStage(1, (move,)),), edges, np.repeat(which, 2), nothing, nothing)
+
+    def _cached_kinds(
+        self,
+        what: str,
+        op: Op,
+        dependence: Dependence,
+        coordinates: Coordinates,
+        ranks: Ints,
+        analyse: Callable[[Coordinates], Any],
+    ) -> tuple[list[Any], Ints]:
+        """The result of `_kinds`, cached by what the op does at these coordinates.
+
+        Parameters
+        ----------
+        what : name of the analysis
+        """
+        key = what, self.key(op, coordinates), *self._position(dependence.axes, ranks)
+        if key not in self._kinds_of:
+            result = self._kinds(dependence, coordinates, ranks, analyse)
+            if self._kinds_room <= 0:
+                return result
+            self._kinds_of[key] = result
+            self._kinds_room -= len(ranks)
+        return self._kinds_of[key]
 
     def _kinds(
         self, dependence: Dependence, coordinates: Coordinates, ranks: Ints, analyse: Callable[[Coordinates], Any]

@@ -71,6 +71,8 @@ class OpCosts:
         self._by_identity: dict[Key, PreparedOp] = {}
         self._local_work: dict[Key, tuple[Floats, bool]] = {}
         self._alone: dict[Key, tuple[Floats, bool]] = {}
+        self._speeds: dict[int, int] = {}
+        self._speed_names: dict[tuple[bytes, ...], int] = {}
 
     def forget_rates(self) -> None:
         """Drops the cached costs that depend on typical rates, after a change of these rates."""
@@ -142,6 +144,20 @@ class OpCosts:
             time_parts.overhead[steps.ranks] = seconds
         return PreparedOp(prepared, [compact(seconds) for seconds in overhead], time_parts.thin())
 
+    def local_key(self, number: int, op: Compute, coordinates: Coordinates, ranks: Ints) -> Key:
+        """A key that is equal for local ops that do the same on ranks that are equally fast.
+
+        Parameters
+        ----------
+        number : number of the program
+        """
+        if number not in self._speeds:
+            local, names = self._cost_model.local, self._speed_names
+            columns = (self._cost_model.models(ranks), *(column[ranks] for column in local.columns()))
+            self._speeds[number] = names.setdefault(tuple(column.tobytes() for column in columns), len(names))
+        work = self._schedule_work
+        return self._speeds[number], work.key(op, coordinates), work.position(op, ranks)
+
     def local_work(self, number: int, op: Compute, coordinates: Coordinates, ranks: Ints) -> tuple[Floats, bool]:
         """Seconds of a local op on each rank with its cores to itself, and whether any is extrapolated.
 
@@ -150,7 +166,7 @@ class OpCosts:
         number : number of the program
         ranks : ranks that follow the program
         """
-        key = number, self._schedule_work.key(op, coordinates)
+        key = self.local_key(number, op, coordinates, ranks)
         if key in self._local_work:
             return self._local_work[key]
         sizes, which = self._schedule_work.local_sizes(op, coordinates, ranks)

@@ -7,10 +7,11 @@ Libraries lay several channels with different paths, so that together they use a
     every pair wired           channel 1   in at gpu:2, 2 → 0 → 3 → 1, out at gpu:1
 
 Nodes are visited one after another, in the order of the ranks; only the order inside
-is chosen (`node_paths.py`). Nodes in which the same GPUs belong to the group get the
-same path, so the choice is made once for each pattern of GPUs. Nodes with different
-numbers of GPUs have as many channels as the slowest of them needs. Trees join the nodes by
-the first GPU of each channel's path; inside a node, the path is a chain.
+is chosen (`node_paths.py`), as if no link were degraded: libraries do not know of such
+faults. Nodes in which the same GPUs belong to the group get the same path, so the choice
+is made once for each pattern of GPUs. Nodes with different numbers of GPUs have as many
+channels as the slowest of them needs. Trees join the nodes by the first GPU of each
+channel's path; inside a node, the path is a chain.
 
 Source: NVIDIA, "NCCL user guide", environment variables NCCL_MIN_NCHANNELS and
 NCCL_CROSS_NIC, for channels and different NICs; NCCL, src/graph/trees.cc, `ncclGetDtree`.
@@ -90,7 +91,7 @@ def ring_orders(routes: Routes, endpoints: Ints, channels: int | None = None) ->
     endpoints : endpoint of each member [groups, members]
     channels : number of channels; None for the fewest that together carry the most
     """
-    nodes = node_blocks(endpoints, routes.net.per_node)
+    routes, nodes = routes.expected(), node_blocks(endpoints, routes.net.per_node)
     links = [node_links(routes, row[row >= 0], several=nodes.several) for row in nodes.patterns]
     alike, row_of_block = _patterns_of_groups(nodes)
     paths: list[tuple[tuple[int, ...], ...]] = []

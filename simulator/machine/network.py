@@ -54,9 +54,12 @@ def _with_faults(net: Network, faults: Faults | None, payload_share: float | dic
         return net
     from quadrille.topologies.link_patterns import matching_links  # needed only for faults
 
+    if faults.degrade:
+        shares = np.ones(net.link_count)
+        for name, share in faults.degrade.items():
+            shares[matching_links(net, name)] *= share
+        net = net.degraded(shares)
     bandwidths = net.bandwidths.copy()
-    for name, share in faults.degrade.items():
-        bandwidths[matching_links(net, name)] *= share
     for name in faults.fail:
         bandwidths[matching_links(net, name)] = 0.0
     return net.with_bandwidths(bandwidths)

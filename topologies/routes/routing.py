@@ -97,6 +97,11 @@ class Routes:
         self.net = net
         self.routing = routing
 
+    def expected(self) -> "Routes":
+        """The routes of the network without degraded links, by which libraries lay out their channels."""
+        net = self.net.expected()
+        return self if net is self.net else Routes(net, self.routing)
+
     @cached_property
     def _search(self) -> "SearchedPaths":
         from quadrille.topologies.routes.search import SearchedPaths

@@ -68,8 +68,10 @@ def counted_bandwidths(net: Network, generation: Generation) -> Floats:
 def communicator_of(routes: Routes, endpoints: Ints, generation: Generation, cpu: Vendor = "intel") -> NcclGroup:
     """NCCL's view of groups on these endpoints; the first group stands for all.
 
-    NCCL searches channels in each node, and takes the fewest and slowest: a node with fewer GPUs has fewer cards.
+    NCCL searches channels in each node, and takes the fewest and slowest: a node with fewer GPUs has fewer cards. It
+    does not know of degraded links, so a fault changes neither its algorithm nor its channels.
     """
+    routes = routes.expected()
     net = routes.net
     group = endpoints[0]
     nodes = np.unique(group // net.per_node)

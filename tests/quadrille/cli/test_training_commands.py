@@ -130,7 +130,9 @@ def test_simulate_prints_rates_memory_and_what_does_not_fit(capsys):
         "DOES NOT FIT",
     ):
         assert line in ended.out, ended.out
-    assert "bfloat16" in ended.out and "more, " in ended.out and "it would not fit" in ended.err
+    assert "bfloat16" in ended.out and "more, " in ended.out and "would not fit" not in ended.err
+    as_json = called(capsys, *words, "--json", "-")
+    assert json.loads(as_json.out)["fits"] is False and "it would not fit" in as_json.err
     fitting = called(capsys, *words, "--json", "-", "--zero", "1", "--grid", "data=4,x=4", "--recompute", "full")
     assert json.loads(fitting.out)["fits"] is True
 
