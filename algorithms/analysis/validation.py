@@ -13,7 +13,7 @@ from quadrille.algorithms.analysis.rank_symmetry import equivalent_ranks
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.schedule.kernel_signatures import SIGNATURES, Summed
+from quadrille.algorithms.schedule.kernel_signatures import OF_EXPERTS, SIGNATURES, Summed
 from quadrille.algorithms.schedule.ops import (
     AllReduce,
     Gemm,
@@ -260,6 +260,7 @@ class _Sums:
         for name, summed in zip(writes(op), sums, strict=True):
             new = frozenset[Axis]() if summed is None else self._summed(op.sources[summed[1]], summed[0])
             new -= self._kept_apart(name, op.sources[summed[1]]) if summed is not None else frozenset()
+            new = self._of_experts(new) if op.function in OF_EXPERTS and summed is not None else new
             if op.sources and signature.linear and name in op.updates and name not in self.zeros:
                 self._check_alike(op, name, self._of(op.sources[-1]) | new)
             self.pending[name] = tracked | new
@@ -289,9 +290,11 @@ class _Sums:
     def _contraction(self, op: Gemm) -> frozenset[Axis]:
         tensor = self.schedule.tensors[op.a]
         axes = _cut_axes(tensor.rows if op.layout == "TN" else tensor.columns)
-        if op.counts and op.layout == "TN":  # the rows of an expert are on the ranks that hold it
-            return (axes - {"data"}) | {self.schedule.grid.replicas}
-        return axes
+        return self._of_experts(axes) if op.counts and op.layout == "TN" else axes
+
+    def _of_experts(self, axes: frozenset[Axis]) -> frozenset[Axis]:
+        """Returns the axes that cut the rows of an expert, which are on the ranks that hold the expert."""
+        return (axes - {"data"}) | {self.schedule.grid.replicas}
 
     def _shared(self, tensor: Tensor) -> frozenset[Axis]:
         """Returns the axes whose members each hold only their own panels of a tensor."""

@@ -80,12 +80,14 @@ class GptSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     top_k : experts that process a token
     expert_ffn : width of an expert
     shared_ffn : width of the MLP that processes every token beside the experts; 0 for none
+    shared_gate : whether the sigmoid of a product with one column multiplies the output of that MLP
     dense_layers : layers with a dense MLP instead: how many from the first, or ranges of numbers, as 0-2+5-5
     experts_every : period of the layers with experts
     router : function of the router's scores
     normalised_top_k : whether the shares of a token's experts add up to 1
     routed_scale : factor on the shares
     aux_loss : coefficient of the auxiliary loss; 0 for none
+    expert_biases : whether the router and the products of the experts have biases
     capacity : rows that an expert takes from a rank, as a multiple of the mean expert's; absent if none is dropped
     expert_groups : equal groups of experts, of which a token chooses some before its experts
     top_groups : groups that a token chooses its experts from
@@ -129,12 +131,14 @@ class GptSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     top_k: Count = 1
     expert_ffn: Count = 1
     shared_ffn: Count = 0
+    shared_gate: bool = False
     dense_layers: str = "0"
     experts_every: Size = 1
     router: Literal["softmax", "sigmoid"] = "softmax"
     normalised_top_k: bool = True
     routed_scale: Annotated[float, Meta(gt=0)] = 1.0
     aux_loss: Annotated[float, Meta(ge=0)] = 0.0
+    expert_biases: bool = False
     capacity: Annotated[float, Meta(ge=1)] | None = None
     expert_groups: Size = 1
     top_groups: Size = 1

@@ -115,6 +115,10 @@ Function = Literal[
     "permute_gradient",
     "combine",
     "combine_gradient",
+    "add_expert_bias",
+    "expert_column_sums",
+    "add_gated",
+    "add_gated_gradient",
 ]
 
 PassOperation = Literal[
@@ -282,11 +286,19 @@ SIGNATURES: dict[Function, KernelSignature] = {
     "combine_gradient": KernelSignature(
         into=("(top_k)m h", "m k"), sources=("m h", "(top_k)m h", "m k", "m k"), flops=3
     ),
+    "add_expert_bias": KernelSignature(updates=("m n",), sources=("e n", "- -")),
+    "expert_column_sums": KernelSignature(into=("e n",), sources=("m n", "- -"), linear=True, sums=(("rows", 0),)),
+    "add_gated": KernelSignature(updates=("m n",), sources=("m n", "m 1"), flops=2),
+    "add_gated_gradient": KernelSignature(
+        into=("m n", "m 1"), sources=("m n", "m 1", "m n"), sums=(None, ("columns", 0)), flops=3
+    ),
 }
 ROUTING: tuple[Function, ...] = (
     "route", "route_gradient", "permute", "permute_gradient", "combine", "combine_gradient",
 )  # fmt: skip
 """Functions that send tokens to experts: `chosen`, `shares` and `places` have a column for each chosen expert."""
+OF_EXPERTS: tuple[Function, ...] = ("add_expert_bias", "expert_column_sums")
+"""Functions of rows sorted by expert and of a row for each expert of a rank; the last source counts the rows."""
 WHOLE_BLOCKS = ("=", "kept")
 """Shapes of tensors that a function takes as flat arrays."""
 

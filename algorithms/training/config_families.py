@@ -411,9 +411,10 @@ FAMILIES: dict[str, Family] = {
     ),
     "qwen2_moe": Family(
         QWEN2,
-        traits=_qwen_window,
+        traits=lambda reader, layers: {**_qwen_window(reader, layers), "qkv_biases": reader.flag("qkv_bias", True)},
         approximations=_llama_differences,
         experts=_qwen_experts,
+        needed=("shared_expert_intermediate_size",),
     ),
     "qwen3_moe": Family(
         QWEN3,
@@ -446,5 +447,3 @@ FAMILIES: dict[str, Family] = {
 """The model types whose files are read."""
 WITHIN = {"gemma3": "gemma3_text"}
 """Model types of images and text, and the type of their language model, which is the object `text_config`."""
-ONLY_COUNTED = ("qwen2_moe", "gpt_oss")
-"""Model types whose parameters are counted, and whose layers no schedule has."""

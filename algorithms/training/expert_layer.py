@@ -2,7 +2,7 @@
 
     scores   = N W                        one column for each expert
     chosen   = the k largest shares       shares: softmax or sigmoid of the scores, divided by their sum if normalised
-    E        = Σ share · MLP of expert(N) + shared MLP(N)
+    E        = Σ share · MLP of expert(N) + shared MLP(N), which sigmoid(N W) may multiply, W with one column
 
 Each token has a row for each chosen expert.  A rank sorts its rows by expert, sends them to the ranks of their experts
 (all-to-all), multiplies the rows of each of its experts, and sends them back.  Only a run tells how many rows an expert
@@ -31,12 +31,12 @@ from quadrille.algorithms.schedule.ops import AllGather, AllToAll, Gemm, Kernel,
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import Program
 from quadrille.algorithms.schedule.tensors import Copies, ElementType, Tensor
+from quadrille.algorithms.training.every_token import EveryToken, added_gradient
 from quadrille.algorithms.training.expert_grid import token_axes
 from quadrille.algorithms.training.experts import EXPERTS, ROUTERS, STAGES, Experts
 from quadrille.algorithms.training.layers import AUXILIARY_LOSS, Layer, Parameter
-from quadrille.algorithms.training.scheme import Linear, Scheme
+from quadrille.algorithms.training.scheme import Scheme
 from quadrille.algorithms.training.small_experts import small_experts
-from quadrille.algorithms.training.small_numbers import small_linear
 
 PART = f"{AUXILIARY_LOSS} of a layer"
 INTEGERS: ElementType = "int32"
@@ -95,32 +95,25 @@ class ExpertMlp:
     def layers(self, scheme: Scheme) -> tuple[Layer, ...]:
         """The layers of the MLP whose output is `E`, with the gradient `dN2` of its input."""
         experts = self._routed(scheme)
-        linear = self._linear("router", EXPERTS, (self.source, "scores"), ("dN2 of the router", "dscores"))
-        router = scheme.latent(linear) if scheme.stream.finer else scheme.linear(linear)
-        router = replace(router, tensors=tuple(self._stored(tensor, ("scores",)) for tensor in router.tensors))
-        gradient = Kernel(
-            name="add router gradient", function="add_to", updates=("dN2",), sources=("dN2 of the router",)
+        every_token = EveryToken(
+            self.experts,
+            self.rows,
+            self.gathered,
+            self.copies,
+            self.up_columns,
+            self.functions,
+            self.source,
+            self.into_gradient,
+            self.products,
         )
+        router = every_token.router(scheme)
         tensors = (scheme.stream.tensor("dN2 of the router", self.rows, Part("hidden")),)
-        inner = (
+        return (
             Layer(router.tensors, router.parameters, router.forward, ()),
             experts,
-            Layer(tensors, (), (), (*router.backward, gradient)),
+            Layer(tensors, (), (), (*router.backward, added_gradient("router"))),
+            *every_token.shared(scheme),
         )
-        return (*inner, *self._shared(scheme)) if self.experts.shared else inner
-
-    def _linear(
-        self, name: str, outputs: str | Part, activations: tuple[str, str], gradients: tuple[str, str]
-    ) -> Linear:
-        columns = Part(outputs) if isinstance(outputs, str) else outputs
-        return Linear(
-            name, self.rows, Part("hidden"), columns, *activations, *gradients, "normal", self.gathered, self.copies,
-            biased=False,
-        )  # fmt: skip
-
-    def _stored(self, tensor: Tensor, names: tuple[str, ...]) -> Tensor:
-        """The tensor, with a copy for each layer if the backward pass reads it."""
-        return replace(tensor, copies=self.copies) if tensor.name in names else tensor
 
     def _routed(self, scheme: Scheme) -> Layer:
         """Routing, the products of the experts, and the gradients of both."""
@@ -196,7 +189,15 @@ class ExpertMlp:
             for name, rows, width in zip(("up", "down"), (up, down), columns, strict=True)
         )
         summed_over = (*self.cuts(scheme), replicas)
-        return tuple(Parameter(tensor, summed_over, replicas=replicas) for tensor in tensors)
+        weights = tuple(Parameter(tensor, summed_over, replicas=replicas) for tensor in tensors)
+        if not self.experts.biases:
+            return weights
+        of_rank = Part(EXPERTS, axes)
+        biases = (
+            Tensor(f"experts {name} b", of_rank, width, copies=self.copies)
+            for name, width in zip(("up", "down"), columns, strict=True)
+        )
+        return (*weights, *(Parameter(tensor, summed_over, "zeros", replicas=replicas) for tensor in biases))
 
     @property
     def _scalars(self) -> tuple[tuple[str, float], ...]:
@@ -221,6 +222,18 @@ class ExpertMlp:
     def _product(self, name: str, a: str, b: str, c: str, layout: Literal["NN", "NT", "TN"]) -> Gemm:
         return Gemm(name=f"experts {name}", a=a, b=b, c=c, layout=layout, counts=self.counts)
 
+    def _bias(self, name: str, into: str) -> Program:
+        """The op that adds the bias of its expert to each row, if experts have biases."""
+        sources = f"experts {name} b", self.counts
+        add = Kernel(name=f"experts {name} add b", function="add_expert_bias", updates=(into,), sources=sources)
+        return (add,) if self.experts.biases else ()
+
+    def _bias_gradient(self, name: str, gradient: str) -> Program:
+        """The op that sums the gradients of the rows of each expert."""
+        into, sources = (f"dexperts {name} b",), (gradient, self.counts)
+        sums = Kernel(name=f"experts {name} sum db", function="expert_column_sums", into=into, sources=sources)
+        return (sums,) if self.experts.biases else ()
+
     def _exchange(self, name: str, source: str, into: str, *, back: bool) -> Program:
         """Rows sent to the ranks of their experts, or back; nothing where a rank has all experts."""
         if not self.is_spread:
@@ -241,6 +254,7 @@ class ExpertMlp:
             self._kernel("permute", "permute", (sent,), (self.source, "places")),
             *self._exchange("send to experts", sent, received, back=False),
             self._product("up multiply", received, "experts up W", "expert U", "NN"),
+            *self._bias("up", "expert U"),
             Kernel(
                 name=f"experts {self.functions[0]}",
                 function=self.functions[0],
@@ -248,6 +262,7 @@ class ExpertMlp:
                 sources=("expert U",),
             ),
             self._product("down multiply", "expert G", "experts down W", multiplied, "NN"),
+            *self._bias("down", multiplied),
             *self._exchange("return from experts", multiplied, returned, back=True),
             self._kernel("combine", "combine", ("E",), (returned, "shares", "places")),
         )
@@ -263,6 +278,7 @@ class ExpertMlp:
                 (self.into_gradient, "returned rows", "shares", "places"),
             ),
             *self._exchange("send gradient to experts", "dreturned rows", far, back=False),
+            *self._bias_gradient("down", far),
             self._product("down multiply dI", far, "experts down W", "dexpert G", "NT"),
             self._product("down multiply dW", "expert G", far, "dexperts down W", "TN"),
             Kernel(
@@ -271,6 +287,7 @@ class ExpertMlp:
                 into=("dexpert U",),
                 sources=("expert U", "dexpert G"),
             ),
+            *self._bias_gradient("up", "dexpert U"),
             self._product("up multiply dI", "dexpert U", "experts up W", "dexpert I", "NT"),
             self._product("up multiply dW", "expert I", "dexpert U", "dexperts up W", "TN"),
             *self._exchange("return gradient from experts", "dexpert I", near, back=True),
@@ -294,58 +311,3 @@ class ExpertMlp:
         )
         add = Kernel(name=f"add {AUXILIARY_LOSS}", function="add_to", updates=(AUXILIARY_LOSS,), sources=(PART,))
         return (kernel, add) if self.experts.balance else (kernel,)
-
-    def _dense(self, scheme: Scheme, linear: Linear) -> Layer:
-        """The layer of a product of the shared MLP, of small numbers if the experts have them."""
-        return scheme.linear(linear) if self.products is None else small_linear(linear, scheme, self.products)
-
-    def _shared(self, scheme: Scheme) -> tuple[Layer, ...]:
-        """The MLP of every token, added to the output of the experts."""
-        inner, wide = Part("shared inner"), Part("shared inner", unit=self.up_columns)
-        up = self._dense(
-            scheme, self._linear("shared up", wide, (self.source, "shared U"), ("dN2 of shared", "dshared U"))
-        )
-        down = self._dense(
-            scheme,
-            Linear(
-                "shared down",
-                self.rows,
-                inner,
-                Part("hidden"),
-                "shared G",
-                "shared E",
-                "dshared G",
-                self.into_gradient,
-                "transposed",
-                self.gathered,
-                self.copies,
-                biased=False,
-            ),
-        )
-        activation, gradient = self.functions
-        layout = scheme.inner
-        tensors = (
-            *(self._stored(tensor, ("shared U",)) for tensor in (*up.tensors, *down.tensors)),
-            layout.tensor("shared G", self.rows, inner, self.copies),
-            layout.tensor("dshared G", self.rows, inner),
-            layout.tensor("dshared U", self.rows, wide),
-            scheme.stream.tensor("dN2 of shared", self.rows, Part("hidden")),
-        )
-        forward = (
-            *up.forward,
-            Kernel(name=f"shared {activation}", function=activation, into=("shared G",), sources=("shared U",)),
-            *down.forward,
-            Kernel(name="add shared", function="add_to", updates=("E",), sources=("shared E",)),
-        )
-        backward = (
-            *down.backward,
-            Kernel(
-                name=f"shared {activation} gradient",
-                function=gradient,
-                into=("dshared U",),
-                sources=("shared U", "dshared G"),
-            ),
-            *up.backward,
-            Kernel(name="add shared gradient", function="add_to", updates=("dN2",), sources=("dN2 of shared",)),
-        )
-        return (Layer(tensors, (*up.parameters, *down.parameters), forward, backward),)

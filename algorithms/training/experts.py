@@ -2,8 +2,10 @@
 
 Source: Jiang et al., "Mixtral of Experts", arXiv 2401.04088 (normalised shares); DeepSeek-AI, "DeepSeek-V3 Technical
 Report", arXiv 2412.19437, section 2.1.2 (sigmoid, shared experts); Dai et al., "DeepSeekMoE", arXiv 2401.06066
-(fine-grained experts); Lepikhin et al., "GShard", ICLR 2021, section 2.2, and NVIDIA, Megatron Core,
-megatron.core.transformer.moe.moe_utils (capacity, dropped by position).
+(fine-grained experts); Qwen Team, "Qwen2 Technical Report", arXiv 2407.10671, and transformers 4.57,
+Qwen2MoeSparseMoeBlock (gated shared experts); OpenAI, arXiv 2508.10925, and GptOssExperts (biases); Lepikhin et al.,
+"GShard", ICLR 2021, section 2.2, and NVIDIA, Megatron Core, megatron.core.transformer.moe.moe_utils (capacity, dropped
+by position).
 """
 
 from collections.abc import Mapping
@@ -33,7 +35,7 @@ class Experts:
     chosen : experts that process a token
     inner : width of an expert
     shared : width of the MLP that processes every token beside them; 0 for none
-    shared_gate : whether a product with one column weighs the shared MLP
+    shared_gate : whether the sigmoid of a product with one column multiplies the output of the shared MLP
     dense_layers : numbers of the layers with a dense MLP instead
     every : period of the layers with experts: layers n - 1, 2 n - 1, … may have some
     router : function of the scores
@@ -72,10 +74,7 @@ class Experts:
                 raise InputError(f"{name} {number}: a whole number from 1 is accepted")
         if not 1 <= self.chosen <= self.count:
             raise InputError(f"top_k {self.chosen}: a whole number from 1 to experts = {self.count} is accepted")
-        if self.every < 1:
-            raise InputError(f"experts_every {self.every}: a whole number from 1 is accepted")
-        if self.shared < 0:
-            raise InputError(f"shared_ffn {self.shared}: a whole number from 0 is accepted")
+        self._check_shared()
         if self.router not in get_args(Router):
             raise InputError(f"router {self.router!r}: accepted are {', '.join(get_args(Router))}")
         if not (isfinite(self.scale) and self.scale > 0):
@@ -85,6 +84,15 @@ class Experts:
         self._check_groups()
         if not self.capacity >= 1:
             raise InputError(f"capacity {self.capacity:g}: a number from 1 is accepted; leave it out to drop no token")
+
+    def _check_shared(self) -> None:
+        """Checks the period of the layers, and the shared MLP with its gate."""
+        if self.every < 1:
+            raise InputError(f"experts_every {self.every}: a whole number from 1 is accepted")
+        if self.shared < 0:
+            raise InputError(f"shared_ffn {self.shared}: a whole number from 0 is accepted")
+        if self.shared_gate and not self.shared:
+            raise InputError("shared_gate yes: a shared_ffn above 0, the width of what it weighs, is needed beside it")
 
     def _check_groups(self) -> None:
         """Checks that the chosen groups have as many experts as a token needs."""
@@ -154,9 +162,17 @@ class Experts:
         experts : number of experts that are counted
         up_columns : columns of the first product of an MLP for each inner column: 2 if it is gated
         """
-        gate = hidden if self.shared_gate else 0
         biases = self.count + experts * (up_columns * self.inner + hidden) if self.biases else 0
-        return hidden * self.count + gate + (up_columns + 1) * hidden * (experts * self.inner + self.shared) + biases
+        return self.products(hidden, experts, up_columns) + biases
+
+    def products(self, hidden: int, experts: int, up_columns: int = 2) -> int:
+        """Weight elements of the products of one layer: parameters without biases.
+
+        >>> Experts(8, 2, 16, biases=True).parameters(4, 8) - Experts(8, 2, 16).products(4, 8)
+        296
+        """
+        gate = hidden if self.shared_gate else 0
+        return hidden * self.count + gate + (up_columns + 1) * hidden * (experts * self.inner + self.shared)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -348,12 +364,14 @@ EXPERT_KEYS = {
     "top_k": "chosen",
     "expert_ffn": "inner",
     "shared_ffn": "shared",
+    "shared_gate": "shared_gate",
     "dense_layers": "dense_layers",
     "experts_every": "every",
     "router": "router",
     "normalised_top_k": "normalised",
     "routed_scale": "scale",
     "aux_loss": "balance",
+    "expert_biases": "biases",
     "capacity": "capacity",
     "expert_groups": "groups",
     "top_groups": "chosen_groups",

@@ -175,8 +175,6 @@ class Gpt:
         for words, is_chosen in (
             (f"sparsity {self.sparsity:g}", self.sparsity > 0),
             (f"offload {self.offload}", self.offload is not None),
-            ("a gate of the shared experts", self.experts.shared_gate),
-            ("biases of experts", self.experts.biases),
         ):
             if is_chosen:
                 raise InputError(f"{words}: no schedule has it together with experts; leave it out")

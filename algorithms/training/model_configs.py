@@ -17,7 +17,6 @@ from quadrille.algorithms.formats.input_files import parse_json, read_text
 from quadrille.algorithms.training.architecture import Architecture
 from quadrille.algorithms.training.config_families import (
     FAMILIES,
-    ONLY_COUNTED,
     WITHIN,
     Family,
     local_base,
@@ -79,7 +78,7 @@ def _opened(path: str | Path) -> tuple[str, Reader, tuple[str, ...]]:
         raise InputError(f"model {path}: {error}") from None
     kind = config.get("model_type") if isinstance(config, dict) else None
     if not isinstance(kind, str) or kind not in (*FAMILIES, *WITHIN):
-        raise InputError(f"model {path}: model_type {kind!r:.60}: accepted are {_accepted_types()}")
+        raise InputError(f"model {path}: model_type {kind!r:.60}: accepted are {', '.join((*FAMILIES, *WITHIN))}")
     if kind in FAMILIES:
         return kind, Reader({**FAMILIES[kind].defaults, **config}, path), ()
     text = config.get("text_config")
@@ -87,12 +86,6 @@ def _opened(path: str | Path) -> tuple[str, Reader, tuple[str, ...]]:
         raise InputError(f"model {path}: text_config is missing, which has the sizes of the language model of {kind}")
     language = WITHIN[kind]
     return language, Reader({**FAMILIES[language].defaults, **text}, path), ("the encoder of images is left out",)
-
-
-def _accepted_types() -> str:
-    """The model types that schedules can follow, and those whose parameters are counted, as text."""
-    complete = [kind for kind in (*FAMILIES, *WITHIN) if kind not in ONLY_COUNTED]
-    return f"{', '.join(complete)}, and for `quadrille models` also {', '.join(ONLY_COUNTED)}"
 
 
 def _architecture(family: Family, reader: Reader, sizes: Mapping[str, int]) -> Architecture:

@@ -15,7 +15,7 @@ NEEDED = ("layers", "hidden", "heads", "sequence", "vocabulary")
 OPTIONAL = ("inner",)
 TRAITS = tuple(field.name for field in fields(Architecture))
 ACCEPTED = (*NEEDED, *OPTIONAL, "architecture", *TRAITS, *EXPERT_KEYS)
-BY_FILE = ("deepseek", "kimi", "gpt-oss", "gpt-j", "gpt-neox", "falcon", "qwen3-next", "bloom")
+BY_FILE = ("deepseek", "kimi", "gpt-j", "gpt-neox", "falcon", "qwen3-next", "bloom")
 """First words of the names of models that are read from files alone."""
 YES_OR_NO = {"yes": True, "no": False}
 

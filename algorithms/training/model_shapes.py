@@ -23,6 +23,7 @@ from typing import Any
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.training.architecture import (
     GEMMA,
+    GPT_OSS,
     LLAMA,
     OLMO,
     PLAIN,
@@ -134,7 +135,7 @@ class ModelShape:
         """Weight elements that a token uses in the products of all layers: those of the chosen experts."""
         if self.experts is None:
             return self.layers * self.products
-        active = self.experts.parameters(self.hidden, self.experts.chosen, self.architecture.up_columns)
+        active = self.experts.products(self.hidden, self.experts.chosen, self.architecture.up_columns)
         with_experts = self.experts.routed_layers(self.layers)
         return self.layers * self.products + with_experts * (active - self.hidden * (self.up + self.mlp))
 
@@ -273,6 +274,9 @@ DEEPSEEK_V2_EXPERTS = Experts(160, 6, 1536, 2 * 1536, dense_layers=frozenset({0}
 DEEPSEEK_V3_EXPERTS = Experts(
     256, 8, 2048, 2048, dense_layers=frozenset({0, 1, 2}), router="sigmoid", scale=2.5, groups=8, chosen_groups=4
 )
+NAMED_GPT_OSS = replace(GPT_OSS, head_columns=64, window=128, global_every=2, rotary_base=150_000.0)
+GPT_OSS_LOSS = 0.9
+QWEN15_EXPERTS = Experts(60, 4, 1408, 5632, shared_gate=True, normalised=False, balance=QWEN3_LOSS)
 KIMI_K2_EXPERTS = Experts(384, 8, 2048, 2048, dense_layers=frozenset({0}), router="sigmoid", scale=2.827)
 SHAPES: dict[str, ModelShape] = {
     shape.name: shape
@@ -331,6 +335,23 @@ SHAPES: dict[str, ModelShape] = {
         ),
         _of_experts(
             "mixtral-8x22b", "56 6144 48 8 16384", 8192, 32000, MIXTRAL, Experts(8, 2, 16384, balance=MIXTRAL_LOSS)
+        ),
+        _of_experts("qwen1.5-moe-a2.7b", "24 2048 16 16 5632", 4096, 151936, QWEN25, QWEN15_EXPERTS),
+        _of_experts(
+            "gpt-oss-20b",
+            "24 2880 64 8 2880",
+            4096,
+            201088,
+            NAMED_GPT_OSS,
+            Experts(32, 4, 2880, biases=True, balance=GPT_OSS_LOSS),
+        ),
+        _of_experts(
+            "gpt-oss-120b",
+            "36 2880 64 8 2880",
+            4096,
+            201088,
+            NAMED_GPT_OSS,
+            Experts(128, 4, 2880, biases=True, balance=GPT_OSS_LOSS),
         ),
         _of_experts("deepseek-v2-lite", "27 2048 16 0 10944", 4096, 102400, DEEPSEEK_LITE, DEEPSEEK_LITE_EXPERTS),
         _of_experts("deepseek-v2", "60 5120 128 0 12288", 4096, 102400, DEEPSEEK, DEEPSEEK_V2_EXPERTS),

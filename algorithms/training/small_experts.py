@@ -47,7 +47,8 @@ class _SmallExperts:
         """The layer with small operands."""
         forward = tuple(self._changed(self._layer.forward, "I"))
         backward = tuple(self._changed(self._layer.backward, "dO"))
-        parameters = tuple(replace(parameter, small=True) for parameter in self._layer.parameters)
+        read = {op.weights for op in self._layer.forward if isinstance(op, Gemm)}
+        parameters = tuple(replace(each, small=each.name in read) for each in self._layer.parameters)
         return Layer((*self._layer.tensors, *self._made.values()), parameters, forward, backward)
 
     def _changed(self, program: Program, letter: str) -> Iterator[Op]:

@@ -100,13 +100,14 @@ def model_lines(workload: Workload) -> Iterator[str]:
 def _expert_words(gpt: GptSizes) -> Iterator[str]:
     """The experts of a model, as texts for a report."""
     if gpt.experts:
-        yield f"{gpt.experts} experts of {gpt.expert_ffn}, {gpt.top_k} a token"
+        biases = " with biases" if gpt.expert_biases else ""
+        yield f"{gpt.experts} experts of {gpt.expert_ffn}{biases}, {gpt.top_k} a token"
     if gpt.dense_layers != "0":
         yield f"dense layers {gpt.dense_layers if '-' in gpt.dense_layers else 'the first ' + gpt.dense_layers}"
     if gpt.experts_every > 1:
         yield f"experts in every layer of {gpt.experts_every}"
     if gpt.shared_ffn:
-        yield f"shared expert of {gpt.shared_ffn}"
+        yield f"{'gated ' if gpt.shared_gate else ''}shared expert of {gpt.shared_ffn}"
     if gpt.capacity is not None:
         yield f"capacity {gpt.capacity:g}"
 

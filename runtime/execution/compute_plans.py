@@ -85,13 +85,25 @@ class ComputePlanner:
                 (op.sources, signature.sources),
             )
         )
-        blocks = tuple(self._buffers.block(name, coordinates) for name in (*op.sources, *op.updates))
+        blocks, written = (
+            tuple(self._buffers.block(name, coordinates) for name in names)
+            for names in ((*op.sources, *op.updates), op.into)
+        )
         scalars = dict(op.scalars)
         names = (*op.sources, *op.updates) if "context" in scalars else ()
         sequences = tuple(self._sequences(name, coordinates) for name in names)
         count = coordinates.indices[op.counter] if op.counter is not None else 0
         arguments = KernelArguments(
-            library.module, into, updates, sources, blocks, scalars, count, dict(coordinates.indices), sequences
+            library.module,
+            into,
+            updates,
+            sources,
+            blocks,
+            scalars,
+            count,
+            dict(coordinates.indices),
+            sequences,
+            written,
         )
         return partial(library.carry_out, partial(carry_out, op.function, arguments))
 

@@ -22,6 +22,7 @@ class KernelArguments:
     iteration : iteration of the loop that the op counts, from 0; Adam corrects its moments by it
     indices : index of every loop around the op, by its name; dropout numbers layers and microbatches by them
     sequences : rows of the whole sequences that the rows of each block are cut from; empty without context parallelism
+    written : row and column ranges of the written arrays in their whole matrices
     """
 
     xp: Any
@@ -33,6 +34,7 @@ class KernelArguments:
     iteration: int
     indices: Mapping[str, int] = field(default_factory=dict)
     sequences: tuple[tuple[int, int], ...] = ()
+    written: tuple[Block, ...] = ()
 
     def batch_rows(self, position: int = 0) -> Array:
         """The row of the batch, sequence by sequence, that each row of a block is; rows of one microbatch.

@@ -240,6 +240,19 @@ def _sigmoid_gate_gradient(args: KernelArguments) -> None:
     args.into[1][...] = g * x * share * (1 - share)
 
 
+def _add_gated(args: KernelArguments) -> None:
+    """Adds rows, each times the sigmoid of its gate."""
+    x, gate = args.sources
+    args.updates[0][...] += x / (1 + args.xp.exp(-gate))
+
+
+def _add_gated_gradient(args: KernelArguments) -> None:
+    x, gate, g = args.sources
+    share = 1 / (1 + args.xp.exp(-gate))
+    args.into[0][...] = g * share
+    args.into[1][...] = (g * x).sum(axis=1, keepdims=True) * share * (1 - share)
+
+
 KERNELS: dict[Function, Callable[[KernelArguments], None]] = {
     "add_to": _add_to,
     "transpose": _transpose,
@@ -318,4 +331,8 @@ KERNELS: dict[Function, Callable[[KernelArguments], None]] = {
     "permute_gradient": routing_kernels.permute_gradient,
     "combine": routing_kernels.combine,
     "combine_gradient": routing_kernels.combine_gradient,
+    "add_expert_bias": routing_kernels.add_expert_bias,
+    "expert_column_sums": routing_kernels.expert_column_sums,
+    "add_gated": _add_gated,
+    "add_gated_gradient": _add_gated_gradient,
 }

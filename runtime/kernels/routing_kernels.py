@@ -1,4 +1,4 @@
-"""Kernels of the router of a layer of experts: choice of experts, order of rows, and their weighted sum.
+"""Kernels of a layer of experts: choice of experts, order of rows, their weighted sum, and biases of experts.
 
 A token has a row for each chosen expert.  `places` says where each row stands when the rows of a rank are sorted by
 expert; rows of one expert keep the order of the tokens.  Experts with equal scores are chosen by their number.
@@ -140,3 +140,26 @@ def combine_gradient(args: KernelArguments) -> None:
     for slot in range(places.shape[1]):
         towards_rows[places[:, slot]] = g * shares[:, slot : slot + 1]
         towards_shares[:, slot] = (g * _taken(rows, places, slot)).sum(axis=1)
+
+
+def _expert_of_rows(args: KernelArguments, rows: int, experts: tuple[int, int]) -> tuple[Array, Array]:
+    """The place of each row's expert among a range of experts, and whether an expert has the row."""
+    xp, counts = args.xp, args.sources[1]
+    ends = xp.cumsum(counts.sum(axis=0)[slice(*experts)])
+    place = xp.searchsorted(ends, xp.arange(rows), side="right")
+    return place, place < len(ends)
+
+
+def add_expert_bias(args: KernelArguments) -> None:
+    """Adds the bias of its expert to each row."""
+    (x,), biases = args.updates, args.sources[0]
+    place, is_taken = _expert_of_rows(args, len(x), args.blocks[0].rows)
+    x[...] += args.xp.where(is_taken[:, None], biases[args.xp.minimum(place, len(biases) - 1)], 0)
+
+
+def expert_column_sums(args: KernelArguments) -> None:
+    """The sum of the rows of each expert, as a product with a matrix of ones and zeros."""
+    (sums,), g = args.into, args.sources[0]
+    place, is_taken = _expert_of_rows(args, len(g), args.written[0].rows)
+    of_expert = (args.xp.arange(len(sums))[:, None] == place).astype(g.dtype)
+    sums[...] = of_expert @ args.xp.where(is_taken[:, None], g, 0)

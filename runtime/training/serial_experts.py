@@ -107,6 +107,8 @@ class SerialExperts:
         """The output of the experts and of the shared MLP, and the values that their gradient needs."""
         experts, suffix = self._experts, self.suffix(layer)
         scores = n @ model.p[f"router W{suffix}"]
+        if experts.biases:
+            scores = scores + model.p[f"router b{suffix}"]
         p = self._probabilities(scores)
         if layer not in self._choices:
             ranked = np.where(self._is_in_chosen_group(p), scores, -np.inf)
@@ -121,16 +123,31 @@ class SerialExperts:
             zip(self._weights(model, "up", layer), self._weights(model, "down", layer), strict=True)
         ):
             rows = np.flatnonzero(is_taken[:, expert])
-            u = n[rows] @ up
+            u = n[rows] @ up + self._bias(model, "up", expert, layer)
             active = model.activated(u)
-            output[rows] += shares[rows, expert, None] * (active @ down)
-            saved.append((rows, u, active))
+            of_expert = active @ down + self._bias(model, "down", expert, layer)
+            output[rows] += shares[rows, expert, None] * of_expert
+            saved.append((rows, u, active, of_expert))
         shared = None
         if experts.shared:
             shared_u = n @ model.p[f"shared up W{suffix}"]
             shared = shared_u, model.activated(shared_u)
-            output += shared[1] @ model.p[f"shared down W{suffix}"]
+            output += self._shared_share(model, n, suffix) * (shared[1] @ model.p[f"shared down W{suffix}"])
         return output, (p, is_chosen, total, shares, saved, shared)
+
+    def _bias(self, model: SerialModel, name: str, expert: int, layer: int) -> Array:
+        """The bias of a product of an expert; zero without biases."""
+        if not self._experts.biases:
+            return np.zeros(1)
+        bias: Array = model.p[f"experts {name} b{self.suffix(layer)}"][expert]
+        return bias
+
+    def _shared_share(self, model: SerialModel, n: Array, suffix: str) -> Array:
+        """The factor on the output of the shared MLP of every token: the sigmoid of its gate, or 1."""
+        if not self._experts.shared_gate:
+            return np.ones((len(n), 1))
+        share: Array = 1 / (1 + np.exp(-n @ model.p[f"shared gate W{suffix}"]))
+        return share
 
     def _is_in_chosen_group(self, p: Array) -> NDArray[np.bool_]:
         """Whether an expert is in a group that a token chooses: those whose largest experts have the largest sums."""
@@ -162,11 +179,14 @@ class SerialExperts:
             model.gradients[f"experts {name} W{suffix}"].reshape(matrices.shape)
             for name, matrices in (("up", ups), ("down", downs))
         )
-        for expert, (rows, u, active) in enumerate(of_experts):
-            towards_shares[rows, expert] = (g[rows] * (active @ downs[expert])).sum(axis=1)
+        for expert, (rows, u, active, of_expert) in enumerate(of_experts):
+            towards_shares[rows, expert] = (g[rows] * of_expert).sum(axis=1)
             towards_rows = g[rows] * shares[rows, expert, None]
             towards_downs[expert] += active.T @ towards_rows
             towards_u = model.activated_gradient(u, towards_rows @ downs[expert].T)
+            if self._experts.biases:
+                model.gradients[f"experts down b{suffix}"][expert] += towards_rows.sum(axis=0)
+                model.gradients[f"experts up b{suffix}"][expert] += towards_u.sum(axis=0)
             towards_ups[expert] += n[rows].T @ towards_u
             towards_n[rows] += towards_u @ ups[expert].T
         towards_p = self._towards_probabilities(p, is_chosen, total, towards_shares)
@@ -176,13 +196,25 @@ class SerialExperts:
         else:
             towards_scores = p * (towards_p - (towards_p * p).sum(axis=1, keepdims=True))
         model.gradients[f"router W{suffix}"] += n.T @ towards_scores
+        if self._experts.biases:
+            model.gradients[f"router b{suffix}"] += towards_scores.sum(axis=0)
         towards_n += towards_scores @ model.p[f"router W{suffix}"].T
-        if shared is not None:
-            shared_u, active = shared
-            model.gradients[f"shared down W{suffix}"] += active.T @ g
-            towards_u = model.activated_gradient(shared_u, g @ model.p[f"shared down W{suffix}"].T)
-            model.gradients[f"shared up W{suffix}"] += n.T @ towards_u
-            towards_n += towards_u @ model.p[f"shared up W{suffix}"].T
+        return towards_n if shared is None else towards_n + self._backward_shared(model, n, shared, g, suffix)
+
+    def _backward_shared(
+        self, model: SerialModel, n: Array, shared: tuple[Array, Array], g: Array, suffix: str
+    ) -> Array:
+        """The gradient of the input of the shared MLP and of its gate."""
+        (u, active), share = shared, self._shared_share(model, n, suffix)
+        down, up = model.p[f"shared down W{suffix}"], model.p[f"shared up W{suffix}"]
+        model.gradients[f"shared down W{suffix}"] += active.T @ (share * g)
+        towards_u = model.activated_gradient(u, (share * g) @ down.T)
+        model.gradients[f"shared up W{suffix}"] += n.T @ towards_u
+        towards_n: Array = towards_u @ up.T
+        if self._experts.shared_gate:
+            towards_gate = ((active @ down) * g).sum(axis=1, keepdims=True) * share * (1 - share)
+            model.gradients[f"shared gate W{suffix}"] += n.T @ towards_gate
+            towards_n = towards_n + towards_gate @ model.p[f"shared gate W{suffix}"].T
         return towards_n
 
     def _towards_probabilities(self, p: Array, is_chosen: Array, total: Array, towards_shares: Array) -> Array:

@@ -38,6 +38,9 @@ KINDS = {
     "sigmoid": replace(EXPERTS, router="sigmoid", scale=1.5),
     "capacity": replace(EXPERTS, capacity=1.0, shared=12),
     "groups": Experts(12, 4, 10, router="sigmoid", groups=6, chosen_groups=2, balance=0.01),
+    "gated shared": replace(EXPERTS, shared=12, shared_gate=True),
+    "biases": replace(EXPERTS, biases=True, chosen=3),
+    "biases and capacity": Experts(4, 2, 10, biases=True, capacity=1.0, shared=12, shared_gate=True),
     "one group": Experts(8, 2, 10, groups=4, chosen_groups=1, capacity=1.5),
 }
 

@@ -21,6 +21,7 @@ MOVES = {"transpose", "add_region", "cast", "dropout", "dropout_gradient", "expa
 """Functions that move data, or that a prediction takes from measured passes or copies."""
 BY_BYTES = {
     *("route", "route_gradient", "permute", "permute_gradient", "combine", "combine_gradient"),
+    *("add_expert_bias", "expert_column_sums", "add_gated", "add_gated_gradient"),
     *("take_keys_values", "put_keys_values"),
 }
 """Functions of experts and of context parallelism: a prediction takes the bytes that they move."""
