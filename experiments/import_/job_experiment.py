@@ -5,6 +5,7 @@ What an experiment has no word for is listed: the result differs from the job th
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.input_files import read_text
@@ -12,7 +13,7 @@ from quadrille.algorithms.formats.toml_writer import Toml, toml_text
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.adam import Adam, default_rate
 from quadrille.algorithms.training.architecture import Architecture
-from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.gpt import Gpt, check_gpt
 from quadrille.algorithms.training.megatron_software import software_of
 from quadrille.algorithms.training.megatron_step import MegatronStep
 from quadrille.algorithms.training.recompute import Recompute
@@ -51,13 +52,9 @@ def job_experiment(job: MegatronJob) -> TrainingExperiment:
 
     Raises
     ------
-    InputError : context parallelism, or sizes that a schedule cannot divide
+    InputError : sizes that a schedule cannot divide, or options that do not go together
     """
     step = job.step
-    if step.context > 1:
-        raise InputError(
-            f"--context-parallel-size {step.context}: no schedule has context parallelism yet; 1 is accepted"
-        )
     problem = Gpt(
         step.layers,
         step.hidden,
@@ -70,17 +67,22 @@ def job_experiment(job: MegatronJob) -> TrainingExperiment:
         micro_batch=step.micro_batch,
         interleave=step.virtual,
         stages=step.stage_layers,
-        zero=3 if step.sharded_weights else 1 if step.distributed_optimizer and step.data > 1 else 0,
+        zero=3 if step.sharded_weights else 1 if step.distributed_optimizer and step.data * step.context > 1 else 0,
         gradient_bytes=step.gradient_bytes,
         attention="unfused" if step.attention == "unfused" else "fused",
         recompute=_recompute(step),
         inner=step.inner,
         architecture=_architecture(job),
         dropout=step.hidden_dropout,
+        context_parallel=job.context_form,
+        experts=job.experts,
+        products=job.products,
+        fp8_param_gather=job.small_weights and job.products != "dtype",
     )
-    software = str(software_of(step))
-    grid = Grid(pipeline=step.pipeline, data=step.data, x=step.tensor)
+    software = "" if job.uncounted else str(software_of(step))
+    grid = Grid(pipeline=step.pipeline, data=step.data, x=step.tensor, context=step.context, expert=job.expert_ranks)
     scheme = find_scheme("megatron", sequence_parallel=step.sequence_parallel)
+    check_gpt(problem, grid, scheme)
     overlaps = frozenset({"oar"} if step.tensor > 1 else set()) | (
         frozenset({"ors", "oag"}) if step.sharded_weights else frozenset()
     )
@@ -95,7 +97,8 @@ def _recompute(step: MegatronStep) -> Recompute:
 def _architecture(job: MegatronJob) -> Architecture:
     step = job.step
     rotary = job.rotary_share > 0
-    return Architecture(
+    own_columns = step.head_columns * step.heads != step.hidden
+    architecture = Architecture(
         key_heads=0 if step.key_heads == step.heads else step.key_heads,
         gated=step.gated,
         norm="rms" if step.rms_norm else "layer",
@@ -104,15 +107,23 @@ def _architecture(job: MegatronJob) -> Architecture:
         rotary_base=job.rotary_base if rotary else Architecture().rotary_base,
         rotary_share=job.rotary_share if rotary else 1.0,
         shared_table=not step.untied,
-        head_columns=0 if step.head_columns * step.heads == step.hidden else step.head_columns,
+        head_columns=step.head_columns if own_columns else 0,
         qkv_biases=step.qkv_biases and not step.biases,
         qk_norm="head" if step.head_norm else "none",
     )
+    return replace(architecture, qk_norm="none", rotary_share=1.0, **job.latent) if job.latent else architecture
 
 
 def differences(job: MegatronJob) -> tuple[str, ...]:
     """What the experiment does otherwise than the job."""
     return (*job.approximated, *_layout_differences(job.step))
+
+
+def memory_remark(job: MegatronJob) -> str:
+    """What the memory of the experiment counts, if it is not that of Megatron-LM; empty if it is."""
+    if not job.uncounted:
+        return ""
+    return f"memory counts the buffers of the schedule: Megatron-LM's is not known with {job.uncounted}"
 
 
 def _layout_differences(step: MegatronStep) -> Iterator[str]:

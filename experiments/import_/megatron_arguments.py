@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.input_files import parse_json
+from quadrille.experiments.import_.argument_values import Argument
 
 MOST_BYTES = 2**22
 """The largest accepted file [B]."""
@@ -28,7 +29,6 @@ VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?:\[[@*]\])?(?::?-([^${}]*))?\}|([
 SUBSTITUTIONS = 8
 """The largest number of times that values of variables are put into each other."""
 LONGEST_VALUE = 2**16
-Argument = str | bool
 END = ";"
 """The word after the last word of an array of a script."""
 PROCESSES = ("nproc_per_node", "nproc-per-node")

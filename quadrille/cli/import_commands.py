@@ -17,7 +17,7 @@ def import_job(
     from quadrille.algorithms.errors import InputError
     from quadrille.algorithms.formats.schema_files import STDOUT, check_writable, write_text
     from quadrille.cli.parsing.numbers import whole_number
-    from quadrille.experiments.import_.job_experiment import differences, experiment_text, read_job
+    from quadrille.experiments.import_.job_experiment import differences, experiment_text, memory_remark, read_job
     from quadrille.experiments.output.destinations import check_paths_differ
     from quadrille.runtime.host.console import remark
 
@@ -33,6 +33,8 @@ def import_job(
         remark(f"{file}: ignored, for they change neither sizes nor layout: {', '.join(map(_flag, job.ignored))}")
     if lines:
         remark(f"{file}: the experiment differs from the job: {'; '.join(lines)}")
+    if words := memory_remark(job):
+        remark(f"{file}: {words}")
     write_text(out, text)
 
 
