@@ -3,19 +3,15 @@
 `quadrille import FILE` asks the kinds in the order of the table; `quadrille import KIND FILE` names one.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.input_files import open_regular
+from quadrille.experiments.import_.job_formats import is_job
 
 HEAD_BYTES = 2**18
 """Bytes of a file that decide its kind."""
-MEGATRON = re.compile(
-    r"--(?:num[-_]layers|hidden[-_]size)\b|^.{0,64}\b(?:num_layers|hidden_size) \.{2,} ", re.MULTILINE
-)
-"""Arguments of Megatron-LM in a script, in YAML, in JSON or in a log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +30,7 @@ class FileKind:
     fits: Callable[[str], bool]
 
 
-FILE_KINDS: tuple[FileKind, ...] = (
-    FileKind("job", "arguments of Megatron-LM", lambda head: bool(MEGATRON.search(head))),
-)
+FILE_KINDS: tuple[FileKind, ...] = (FileKind("job", "jobs of Megatron-LM and other programs", is_job),)
 """The kinds, in the order in which they are asked."""
 
 

@@ -1,15 +1,11 @@
-"""A Megatron-LM job as a training experiment, and as the text of an experiment file.
+"""A Megatron-LM job as a training experiment.
 
 What an experiment has no word for is listed: the result differs from the job there.
 """
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
-from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats.input_files import read_text
-from quadrille.algorithms.formats.toml_writer import Toml, toml_text
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.adam import Adam, default_rate
 from quadrille.algorithms.training.architecture import Architecture
@@ -18,33 +14,9 @@ from quadrille.algorithms.training.megatron_software import software_of
 from quadrille.algorithms.training.megatron_step import MegatronStep
 from quadrille.algorithms.training.recompute import Recompute
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
-from quadrille.experiments.import_.megatron_arguments import MOST_BYTES, read_arguments
-from quadrille.experiments.import_.megatron_job import MegatronJob, megatron_job
-from quadrille.experiments.workloads.command_flags import experiment_flags
+from quadrille.experiments.import_.megatron_job import MegatronJob
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
-
-STDIN = "-"
-SCHEMA = "quadrille/experiment/1"
-
-
-def read_job(path: str, gpus: int | None = None) -> MegatronJob:
-    """The job in a file; `-` is stdin.
-
-    Raises
-    ------
-    InputError : a file that cannot be read, or as `megatron_job`; the path is named
-    """
-    try:
-        text = sys.stdin.read(MOST_BYTES + 1) if path == STDIN else read_text(path, MOST_BYTES)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: is not text in UTF-8") from None
-    try:
-        return megatron_job(read_arguments(text), gpus)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
 
 
 def job_experiment(job: MegatronJob) -> TrainingExperiment:
@@ -137,19 +109,3 @@ def _layout_differences(step: MegatronStep) -> Iterator[str]:
     if step.attention == "unfused" and step.attention_dropout != step.hidden_dropout:
         drops = step.attention_dropout, step.hidden_dropout
         yield f"dropout {drops[0]:g} of attention and {drops[1]:g} elsewhere: {drops[1]:g} is predicted everywhere"
-
-
-def experiment_text(job: MegatronJob) -> str:
-    """The text of the experiment file of a job, with its differences as comments.
-
-    Raises
-    ------
-    InputError : a job that no experiment can express
-    """
-    table: dict[str, Toml] = {"schema": SCHEMA}
-    words = experiment_flags(job_experiment(job))
-    while words:
-        name = words.pop(0).removeprefix("--")
-        table[name] = words.pop(0) if words and not words[0].startswith("--") else True
-    comments = "".join(f"# differs: {line}\n" for line in differences(job))
-    return comments + toml_text(table)

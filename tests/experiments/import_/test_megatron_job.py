@@ -5,7 +5,8 @@ import pytest
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.training.flops import step_flops
 from quadrille.cli.main import main
-from quadrille.experiments.import_.job_experiment import differences, experiment_text, job_experiment
+from quadrille.experiments.import_.imported_job import ImportedJob
+from quadrille.experiments.import_.job_experiment import differences, job_experiment
 from quadrille.experiments.import_.megatron_arguments import JobArguments
 from quadrille.experiments.import_.megatron_job import megatron_job
 
@@ -171,7 +172,10 @@ def test_simulate_takes_the_experiment_file(tmp_path, capsys):
     [
         ({"num-experts": "8", "moe-layer-freq": "[0]*3"}, "moe-layer-freq"),
         ({"num-experts": "8", "moe-router-topk": "9", "disable-bias-linear": True}, "top_k 9"),
-        ({"num-experts": "8", "tensor-model-parallel-size": "2"}, "--expert-tensor-parallel-size 2, as many"),
+        (
+            {"num-experts": "8", "tensor-model-parallel-size": "2", "sequence-parallel": True},
+            "--expert-tensor-parallel-size 2, as many",
+        ),
         ({"fp8-format": "hybrid", "fp8-recipe": "custom"}, "--fp8-recipe custom"),
         ({"num-layers": "many"}, "--num-layers 'many'"),
         ({"num-layers": "9" * 400}, "whole number"),
@@ -213,4 +217,5 @@ def test_the_number_of_gpus_is_asked_for():
 def test_approximations_are_comments_of_the_file():
     squared = job(squared_relu=True, recompute_granularity="full", recompute_num_layers="2")
     assert len(differences(squared)) == 2
-    assert experiment_text(squared).startswith("# differs: --squared-relu yes: squared ReLU is predicted as GELU\n")
+    text = ImportedJob(job_experiment(squared), (), differences(squared)).text
+    assert text.startswith("# differs: --squared-relu yes: squared ReLU is predicted as GELU\n")
