@@ -61,7 +61,7 @@ class MegatronSoftware:
         InputError : a grid, a ZeRO stage, a dtype or sizes that Megatron-LM has not
         """
         if grid.z * grid.y > 1:
-            raise InputError(f"--software megatron: grid {grid}: only data, pipeline and x are accepted")
+            raise InputError(f"--software megatron: grid {grid}: only data, context, pipeline and x are accepted")
         if gpt.zero == 2 or gpt.dtype == "float64":
             words = "ZeRO 2" if gpt.zero == 2 else "float64"
             raise InputError(f"--software megatron: Megatron-LM has no {words}")
@@ -84,6 +84,7 @@ class MegatronSoftware:
             micro_batch=gpt.micro_batch or max(1, gpt.batch // grid.data),
             global_batch=gpt.batch,
             tensor=grid.x,
+            context=grid.context,
             pipeline=grid.pipeline,
             virtual=gpt.interleave,
             stage_layers=gpt.stages,

@@ -9,7 +9,7 @@ import msgspec
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.chrome_trace import write_chrome_trace
-from quadrille.algorithms.formats.input_files import is_folder
+from quadrille.algorithms.formats.input_files import is_file, is_folder
 from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.timelines.timeline import Timeline
@@ -28,8 +28,9 @@ from quadrille.runtime.host.console import remark, remark_all
 
 def compare(
     predicted: str,
-    measured: str,
+    measured: str = "",
     *,
+    value: str = "",
     json: str = "",
     figure: str = "",
     trace: str = "",
@@ -40,7 +41,8 @@ def compare(
 
     Parameters
     ----------
-    predicted, measured : paths of two records, or of two folders of records
+    predicted, measured : paths of two records, or of two folders of records; `measured` may be a training log
+    value : measured time or rate of a training step as text, in place of `measured`
     json : path of the JSON file; `-` for stdout, which then has nothing else
     figure : path of the picture (png, svg, pdf)
     trace : path of a Chrome trace with both timelines
@@ -51,6 +53,13 @@ def compare(
     ------
     InputError : records that cannot be read or compared, or a path that cannot be written
     """
+    if bool(measured) == bool(value):
+        raise InputError("compare needs one measurement: MEASURED, a file or folder, or --measured VALUE")
+    if value or _is_log(measured):
+        if timelines:
+            raise InputError("--timelines: a measured step has no timeline: leave it out")
+        _compare_with_steps(predicted, measured, value, Destinations(json, trace=trace, plot=figure), command)
+        return
     inputs = {"PREDICTED": predicted, "MEASURED": measured}
     inputs |= dict(zip(("PREDICTED's timeline", "MEASURED's timeline"), timelines or (), strict=False))
     destinations = Destinations(json=json, trace=trace, plot=figure)
@@ -67,6 +76,26 @@ def compare(
         flag = "--timelines" if timelines else "--trace"
         raise InputError(f"{flag} goes with two records, not with two folders")
     _report_folders(Path(predicted), Path(measured), destinations, provenance(command))
+
+
+def _is_log(path: str) -> bool:
+    """Whether the measured side is the log of a training program."""
+    from quadrille.experiments.import_.training_logs import is_training_log
+
+    return is_file(path) and is_training_log(path)
+
+
+def _compare_with_steps(predicted: str, log: str, value: str, to: Destinations, command: Sequence[str]) -> None:
+    """Prints the comparison of a record with the steps of a log, or with one value."""
+    from quadrille.experiments.compare.compare_steps import parse_measured, report_steps
+    from quadrille.experiments.import_.training_logs import read_training_log
+
+    to.check({"PREDICTED": predicted, "MEASURED": log})
+    if to.plot or to.trace:
+        raise InputError(
+            f"--{'plot' if to.plot else 'trace'}: a measured step has no ops and no timeline: leave it out"
+        )
+    report_steps(predicted, parse_measured(value) if value else read_training_log(log), to, provenance(command))
 
 
 def compare_files(predicted: str | Path, measured: str | Path) -> Comparison:

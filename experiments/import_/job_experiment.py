@@ -1,49 +1,22 @@
-"""A Megatron-LM job as a training experiment, and as the text of an experiment file.
+"""A Megatron-LM job as a training experiment.
 
 What an experiment has no word for is listed: the result differs from the job there.
 """
 
-import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
-from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats.input_files import read_text
-from quadrille.algorithms.formats.toml_writer import Toml, toml_text
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.adam import Adam, default_rate
 from quadrille.algorithms.training.architecture import Architecture
-from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.gpt import Gpt, check_gpt
 from quadrille.algorithms.training.megatron_software import software_of
 from quadrille.algorithms.training.megatron_step import MegatronStep
 from quadrille.algorithms.training.recompute import Recompute
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
-from quadrille.experiments.import_.megatron_arguments import MOST_BYTES, read_arguments
-from quadrille.experiments.import_.megatron_job import MegatronJob, megatron_job
-from quadrille.experiments.workloads.command_flags import experiment_flags
+from quadrille.experiments.import_.megatron_job import MegatronJob
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
-
-STDIN = "-"
-SCHEMA = "quadrille/experiment/1"
-
-
-def read_job(path: str, gpus: int | None = None) -> MegatronJob:
-    """The job in a file; `-` is stdin.
-
-    Raises
-    ------
-    InputError : a file that cannot be read, or as `megatron_job`; the path is named
-    """
-    try:
-        text = sys.stdin.read(MOST_BYTES + 1) if path == STDIN else read_text(path, MOST_BYTES)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: is not text in UTF-8") from None
-    try:
-        return megatron_job(read_arguments(text), gpus)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
 
 
 def job_experiment(job: MegatronJob) -> TrainingExperiment:
@@ -51,13 +24,9 @@ def job_experiment(job: MegatronJob) -> TrainingExperiment:
 
     Raises
     ------
-    InputError : context parallelism, or sizes that a schedule cannot divide
+    InputError : sizes that a schedule cannot divide, or options that do not go together
     """
     step = job.step
-    if step.context > 1:
-        raise InputError(
-            f"--context-parallel-size {step.context}: no schedule has context parallelism yet; 1 is accepted"
-        )
     problem = Gpt(
         step.layers,
         step.hidden,
@@ -70,17 +39,22 @@ def job_experiment(job: MegatronJob) -> TrainingExperiment:
         micro_batch=step.micro_batch,
         interleave=step.virtual,
         stages=step.stage_layers,
-        zero=3 if step.sharded_weights else 1 if step.distributed_optimizer and step.data > 1 else 0,
+        zero=3 if step.sharded_weights else 1 if step.distributed_optimizer and step.data * step.context > 1 else 0,
         gradient_bytes=step.gradient_bytes,
         attention="unfused" if step.attention == "unfused" else "fused",
         recompute=_recompute(step),
         inner=step.inner,
         architecture=_architecture(job),
         dropout=step.hidden_dropout,
+        context_parallel=job.context_form,
+        experts=job.experts,
+        products=job.products,
+        fp8_param_gather=job.small_weights and job.products != "dtype",
     )
-    software = str(software_of(step))
-    grid = Grid(pipeline=step.pipeline, data=step.data, x=step.tensor)
+    software = "" if job.uncounted else str(software_of(step))
+    grid = Grid(pipeline=step.pipeline, data=step.data, x=step.tensor, context=step.context, expert=job.expert_ranks)
     scheme = find_scheme("megatron", sequence_parallel=step.sequence_parallel)
+    check_gpt(problem, grid, scheme)
     overlaps = frozenset({"oar"} if step.tensor > 1 else set()) | (
         frozenset({"ors", "oag"}) if step.sharded_weights else frozenset()
     )
@@ -95,7 +69,8 @@ def _recompute(step: MegatronStep) -> Recompute:
 def _architecture(job: MegatronJob) -> Architecture:
     step = job.step
     rotary = job.rotary_share > 0
-    return Architecture(
+    own_columns = step.head_columns * step.heads != step.hidden
+    architecture = Architecture(
         key_heads=0 if step.key_heads == step.heads else step.key_heads,
         gated=step.gated,
         norm="rms" if step.rms_norm else "layer",
@@ -104,15 +79,23 @@ def _architecture(job: MegatronJob) -> Architecture:
         rotary_base=job.rotary_base if rotary else Architecture().rotary_base,
         rotary_share=job.rotary_share if rotary else 1.0,
         shared_table=not step.untied,
-        head_columns=0 if step.head_columns * step.heads == step.hidden else step.head_columns,
+        head_columns=step.head_columns if own_columns else 0,
         qkv_biases=step.qkv_biases and not step.biases,
         qk_norm="head" if step.head_norm else "none",
     )
+    return replace(architecture, qk_norm="none", rotary_share=1.0, **job.latent) if job.latent else architecture
 
 
 def differences(job: MegatronJob) -> tuple[str, ...]:
     """What the experiment does otherwise than the job."""
     return (*job.approximated, *_layout_differences(job.step))
+
+
+def memory_remark(job: MegatronJob) -> str:
+    """What the memory of the experiment counts, if it is not that of Megatron-LM; empty if it is."""
+    if not job.uncounted:
+        return ""
+    return f"memory counts the buffers of the schedule: Megatron-LM's is not known with {job.uncounted}"
 
 
 def _layout_differences(step: MegatronStep) -> Iterator[str]:
@@ -126,19 +109,3 @@ def _layout_differences(step: MegatronStep) -> Iterator[str]:
     if step.attention == "unfused" and step.attention_dropout != step.hidden_dropout:
         drops = step.attention_dropout, step.hidden_dropout
         yield f"dropout {drops[0]:g} of attention and {drops[1]:g} elsewhere: {drops[1]:g} is predicted everywhere"
-
-
-def experiment_text(job: MegatronJob) -> str:
-    """The text of the experiment file of a job, with its differences as comments.
-
-    Raises
-    ------
-    InputError : a job that no experiment can express
-    """
-    table: dict[str, Toml] = {"schema": SCHEMA}
-    words = experiment_flags(job_experiment(job))
-    while words:
-        name = words.pop(0).removeprefix("--")
-        table[name] = words.pop(0) if words and not words[0].startswith("--") else True
-    comments = "".join(f"# differs: {line}\n" for line in differences(job))
-    return comments + toml_text(table)

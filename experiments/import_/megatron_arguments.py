@@ -17,18 +17,22 @@ from dataclasses import dataclass
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.input_files import parse_json
+from quadrille.experiments.import_.argument_values import Argument
 
 MOST_BYTES = 2**22
 """The largest accepted file [B]."""
 MOST_WORDS = 100_000
 YAML_LINE = re.compile(r"^[ \t]*(--[\w-]+):[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 LOG_LINE = re.compile(r"^(?:[^\n]{0,64}?:)?[ \t]*(\w+) \.{2,} (.*?)[ \t]*$", re.MULTILINE)
+MEGATRON = re.compile(
+    r"--(?:num[-_]layers|hidden[-_]size)\b|^.{0,64}\b(?:num_layers|hidden_size) \.{2,} ", re.MULTILINE
+)
+"""An argument that every job has."""
 ASSIGNMENT = re.compile(r"^(?:export[ \t]+)?([A-Za-z_]\w*)=(.*)$", re.DOTALL)
 VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?:\[[@*]\])?(?::?-([^${}]*))?\}|([A-Za-z_]\w*))")
 SUBSTITUTIONS = 8
 """The largest number of times that values of variables are put into each other."""
 LONGEST_VALUE = 2**16
-Argument = str | bool
 END = ";"
 """The word after the last word of an array of a script."""
 PROCESSES = ("nproc_per_node", "nproc-per-node")
@@ -74,6 +78,15 @@ def read_arguments(text: str) -> JobArguments:
     if len(rows := LOG_LINE.findall(text)) > 1:
         return _from_log(rows)
     return _from_words(_script_words(text))
+
+
+def has_arguments(text: str) -> bool:
+    """Whether a text has arguments of Megatron-LM: of a command line, of YAML or JSON, or in a log.
+
+    >>> has_arguments("python pretrain_gpt.py --num-layers 2"), has_arguments("model: {num_layers: 2}")
+    (True, False)
+    """
+    return bool(MEGATRON.search(text))
 
 
 def _from_json(text: str) -> JobArguments:

@@ -15,75 +15,34 @@ from math import ceil
 from typing import Any
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.ops import Products
+from quadrille.algorithms.training.context import ContextForm, find_context_form
+from quadrille.algorithms.training.experts import Experts
 from quadrille.algorithms.training.megatron_step import MegatronStep
-from quadrille.experiments.import_.megatron_arguments import Argument, JobArguments
+from quadrille.experiments.import_.argument_values import ArgumentValues
+from quadrille.experiments.import_.megatron_arguments import JobArguments
+from quadrille.experiments.import_.megatron_coverage import (
+    APPROXIMATE,
+    EXACT_VALUES,
+    NEVER,
+    READ,
+    SCRIPTS,
+)
+from quadrille.experiments.import_.megatron_experts import (
+    expert_differences,
+    expert_ranks,
+    experts_of,
+    latent_traits,
+    products_of,
+)
 
 GPT2_VOCABULARY = 50257
 DIVISIBLE_BY = 128
 DROPOUT = "0.1"
 GATED_MULTIPLE = 64
-SCRIPTS = ("", "pretrain_gpt.py", "pretrain_gpt_modelopt.py", "pretrain_gpt_core.py")
-NEVER = {
-    "num-experts": "experts",
-    "multi-latent-attention": "multi-latent attention",
-    "mtp-num-layers": "multi-token prediction",
-    "hybrid-override-pattern": "layers of several kinds",
-    "hybrid-layer-pattern": "layers of several kinds",
-    "is-hybrid-model": "layers of several kinds",
-    "heterogeneous-layers-config-path": "layers of several kinds",
-    "experimental-attention-variant": "other attention",
-    "export-kd-cfg": "teacher model",
-    "pipeline-model-parallel-layout": "stages of several kinds",
-    "decoder-num-layers": "encoder",
-    "num-layers-at-start-in-bf16": "layers in several precisions",
-}
-"""Arguments for which there is no experiment, with what they ask for."""
-APPROXIMATE = {
-    "fp8-format": "products in 8 bits are predicted in 16",
-    "fp8": "products in 8 bits are predicted in 16",
-    "fp4-format": "products in 4 bits are predicted in 16",
-    "squared-relu": "squared ReLU is predicted as GELU",
-    "rampup-batch-size": "the batch does not grow",
-    "step-batch-size-schedule": "the batch does not grow",
-    "optimizer-cpu-offload": "the optimizer stays on the GPU",
-    "cpu-offloading": "activations stay on the GPU",
-    "window-size": "attention has no window",
-    "window-attn-skip-freq": "attention has no window",
-    "recompute-modules": "another choice than core_attn is predicted as core_attn",
-    "optimizer": "another optimizer is predicted as Adam",
-    "cuda-graph-impl": "no CUDA graphs",
-    "external-cuda-graph": "no CUDA graphs",
-    "enable-cuda-graph": "no CUDA graphs",
-    "fp32-residual-connection": "the residual stream has the element type of activations",
-    "account-for-embedding-in-pipeline-split": "stages have the same number of layers",
-    "account-for-loss-in-pipeline-split": "stages have the same number of layers",
-}
-"""Arguments that an experiment can only approximate, with what it does instead."""
-EXACT_VALUES = {"optimizer": ("adam",), "recompute-modules": ("core_attn",), "cuda-graph-impl": ("none",)}
-"""Values of these arguments that are followed exactly."""
-NONE_OF_THEM = {"num-experts": ("1",), "mtp-num-layers": ("0",)}
-"""Values of refused arguments that ask for nothing."""
-BRACKETS = str.maketrans("", "", "[]'\",")
-"""Characters around the items of a list in a log."""
-READ = frozenset((
-    "num-layers", "hidden-size", "num-attention-heads", "seq-length", "vocab-size", "padded-vocab-size",
-    "make-vocab-size-divisible-by", "tokenizer-type", "ffn-hidden-size", "swiglu", "kv-channels",
-    "group-query-attention", "num-query-groups", "position-embedding-type", "use-rotary-position-embeddings",
-    "rotary-base", "rotary-percent", "max-position-embeddings", "normalization", "disable-bias-linear",
-    "add-qkv-bias", "qk-layernorm", "untie-embeddings-and-output-weights", "micro-batch-size", "global-batch-size",
-    "tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size", "sequence-parallel",
-    "num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank",
-    "microbatch-group-size-per-virtual-pipeline-stage", "decoder-first-pipeline-num-layers",
-    "decoder-last-pipeline-num-layers", "bf16", "fp16", "accumulate-allreduce-grads-in-fp32", "grad-reduce-in-bf16",
-    "use-distributed-optimizer", "num-distributed-optimizer-instances", "use-megatron-fsdp", "use-custom-fsdp",
-    "use-torch-fsdp2", "data-parallel-sharding-strategy", "overlap-grad-reduce", "overlap-param-gather",
-    "attention-backend", "use-flash-attn", "transformer-impl", "deterministic-mode", "recompute-granularity",
-    "recompute-activations", "recompute-method", "recompute-num-layers", "hidden-dropout", "attention-dropout",
-    "cross-entropy-loss-fusion", "cross-entropy-fusion-impl", "no-gradient-accumulation-fusion",
-    "no-create-attention-mask-in-dataloader", "clip-grad", "nproc-per-node", "nnodes",
-    "virtual-pipeline-model-parallel-size", "tp-comm-overlap", "no-async-tensor-model-parallel-allreduce",
-))  # fmt: skip
-"""Arguments that are read."""
+ROTARY = ("rope", "yarn", "mrope")
+"""Words of `--position-embedding-type` that rotate queries and keys."""
+SMALL_WEIGHTS = ("fp8-param-gather", "fp8-param", "fp4-param", "fp4-param-gather")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +55,12 @@ class MegatronJob:
     rotary_base, rotary_share : rotary positions; a share of 0 for none
     clip : largest norm of the gradient; 0 for no limit
     overlaps_gradients : whether sums of gradients over data overlap the backward pass
+    experts : experts in place of the dense MLP; None for a dense model
+    expert_ranks : ranks that share out the experts
+    latent : traits of latent attention by name; empty without it
+    products : precision of the products of linear layers
+    small_weights : whether weights are stored and gathered in small numbers alone
+    context_form : form of context parallelism
     ignored : arguments that are not read, in the order of the file
     approximated : what the step does instead, for arguments that cannot be followed
     """
@@ -105,8 +70,24 @@ class MegatronJob:
     rotary_share: float = 0.0
     clip: float = 1.0
     overlaps_gradients: bool = False
+    experts: Experts | None = None
+    expert_ranks: int = 1
+    latent: Mapping[str, Any] = field(default_factory=dict)
+    products: Products = "dtype"
+    small_weights: bool = False
+    context_form: ContextForm = "ring"
     ignored: tuple[str, ...] = ()
     approximated: tuple[str, ...] = ()
+
+    @property
+    def uncounted(self) -> str:
+        """Reason why the accounting of Megatron-LM's memory does not cover the job; empty if it does."""
+        reasons = {
+            "experts": self.experts is not None,
+            "latent attention": bool(self.latent),
+            "products in small numbers": self.products != "dtype",
+        }
+        return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def megatron_job(arguments: JobArguments, gpus: int | None = None) -> MegatronJob:
@@ -129,82 +110,48 @@ def megatron_job(arguments: JobArguments, gpus: int | None = None) -> MegatronJo
     name = arguments.script.rpartition("/")[2]
     if name not in SCRIPTS:
         raise InputError(f"{name}: pretrain_gpt.py is accepted")
-    values = _Values(arguments.values)
+    values = ArgumentValues(arguments.values)
     for refused, asked in NEVER.items():
-        if (text := values.text(refused)) and text not in NONE_OF_THEM.get(refused, ()):
+        if text := values.text(refused):
             raise InputError(f"--{refused} {text:.40}: an experiment has no {asked} yet")
     count = gpus or arguments.gpus
     if count is None:
         raise InputError("the number of GPUs is missing: --gpus N, or torchrun --nproc_per_node N in the file")
     step = MegatronStep(gpus=count, **_sizes(values), **_layout(values, count), **_software(values), **_memory(values))
-    rotary = values.text("position-embedding-type") in ("rope", "yarn", "mrope")
+    experts = experts_of(values, step.layers, step.inner)
     return MegatronJob(
         step,
         values.number("rotary-base", 10000.0),
-        values.number("rotary-percent", 1.0) if rotary or values.on("use-rotary-position-embeddings") else 0.0,
+        values.number("rotary-percent", 1.0) if _is_rotary(values) else 0.0,
         values.number("clip-grad", 1.0),
         values.on("overlap-grad-reduce"),
+        experts,
+        expert_ranks(values, experts) if experts else 1,
+        latent_traits(values),
+        products_of(values),
+        any(values.on(name) for name in SMALL_WEIGHTS),
+        find_context_form(values.text("cp-comm-type", "p2p")),
         tuple(name for name in arguments.values if name not in READ and name not in APPROXIMATE),
-        tuple(_approximated(values)),
+        (*_approximated(values), *expert_differences(values, experts)),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Values:
-    """Arguments by name, as numbers and words."""
-
-    values: Mapping[str, Argument] = field(default_factory=dict)
-
-    def on(self, name: str) -> bool:
-        """Whether a switch is set."""
-        return name in self.values
-
-    def text(self, name: str, default: str = "") -> str:
-        """The first word of a value; `yes` for a switch."""
-        value = self.values.get(name, default)
-        words = str(value).translate(BRACKETS).replace("AttnBackend.", "").split()
-        return "yes" if value is True else words[0] if words else ""
-
-    def whole(self, name: str, default: int | None = None) -> int:
-        """A whole number.
-
-        Raises
-        ------
-        InputError : the number is missing, or is none
-        """
-        text = self.text(name)
-        if not text and default is not None:
-            return default
-        if not text:
-            raise InputError(f"--{name} is missing: a whole number is needed")
-        if not text.isascii() or not text.isdigit() or len(text) > 12:
-            raise InputError(f"--{name} {text[:40]!r}: a whole number is accepted")
-        return int(text)
-
-    def number(self, name: str, default: float) -> float:
-        """A number from 0.
-
-        Raises
-        ------
-        InputError : no number
-        """
-        text = self.text(name)
-        try:
-            number = float(text) if text else default
-        except ValueError:
-            number = -1.0
-        if not 0 <= number < 1e30:
-            raise InputError(f"--{name} {text[:40]!r}: a number from 0 is accepted")
-        return number
+def _is_rotary(values: ArgumentValues) -> bool:
+    """Whether queries and keys are rotated."""
+    return (
+        values.text("position-embedding-type") in ROTARY
+        or values.on("use-rotary-position-embeddings")
+        or values.on("multi-latent-attention")
+    )
 
 
-def _sizes(values: _Values) -> dict[str, Any]:
+def _sizes(values: ArgumentValues) -> dict[str, Any]:
     """The sizes of the model."""
     hidden, heads = values.whole("hidden-size"), values.whole("num-attention-heads")
     gated = values.on("swiglu")
     usual = hidden * 8 // 3 // GATED_MULTIPLE * GATED_MULTIPLE if gated else 4 * hidden
     learned = values.text("position-embedding-type", "learned_absolute") == "learned_absolute"
-    learned = learned and not values.on("use-rotary-position-embeddings")
+    learned = learned and not _is_rotary(values)
     grouped = values.on("group-query-attention")
     sequence = values.whole("seq-length")
     return {
@@ -228,7 +175,7 @@ def _sizes(values: _Values) -> dict[str, Any]:
     }
 
 
-def _vocabulary(values: _Values) -> int:
+def _vocabulary(values: ArgumentValues) -> int:
     """Entries of the embedding table, padded as Megatron-LM pads them."""
     if values.text("padded-vocab-size"):
         return values.whole("padded-vocab-size")
@@ -245,7 +192,7 @@ def _vocabulary(values: _Values) -> int:
     return ceil(entries / max(multiple, 1)) * max(multiple, 1)
 
 
-def _layout(values: _Values, gpus: int) -> dict[str, Any]:
+def _layout(values: ArgumentValues, gpus: int) -> dict[str, Any]:
     """The parallel groups, and the division of the batch and of the layers."""
     tensor, pipeline = values.whole("tensor-model-parallel-size", 1), values.whole("pipeline-model-parallel-size", 1)
     context, micro = values.whole("context-parallel-size", 1), values.whole("micro-batch-size")
@@ -269,7 +216,7 @@ def _layout(values: _Values, gpus: int) -> dict[str, Any]:
     }
 
 
-def _stages(values: _Values, layers: int, pipeline: int) -> tuple[int, ...]:
+def _stages(values: ArgumentValues, layers: int, pipeline: int) -> tuple[int, ...]:
     """The layers of each stage; empty for the same number on each."""
     ends = [values.whole(f"decoder-{end}-pipeline-num-layers", 0) for end in ("first", "last")]
     if pipeline < 2 or not any(ends):
@@ -283,7 +230,7 @@ def _stages(values: _Values, layers: int, pipeline: int) -> tuple[int, ...]:
     return (first, *[middle] * (pipeline - 2), last)
 
 
-def _software(values: _Values) -> dict[str, Any]:
+def _software(values: ArgumentValues) -> dict[str, Any]:
     """The kernels of a layer."""
     local = values.text("transformer-impl", "transformer_engine") == "local"
     backend = values.text("attention-backend", "auto")
@@ -300,7 +247,7 @@ def _software(values: _Values) -> dict[str, Any]:
     }
 
 
-def _memory(values: _Values) -> dict[str, Any]:
+def _memory(values: ArgumentValues) -> dict[str, Any]:
     """Precisions, shards of the optimizer, and recomputation."""
     precision = "bfloat16" if values.on("bf16") else "float16" if values.on("fp16") else "float32"
     wide = values.on("accumulate-allreduce-grads-in-fp32") or (
@@ -327,7 +274,7 @@ def _memory(values: _Values) -> dict[str, Any]:
     }
 
 
-def _approximated(values: _Values) -> Iterator[str]:
+def _approximated(values: ArgumentValues) -> Iterator[str]:
     """What the step does instead, for each argument that cannot be followed."""
     for name, instead in APPROXIMATE.items():
         if (text := values.text(name)) and text not in EXACT_VALUES.get(name, ()):

@@ -17,6 +17,7 @@ import click
 from click.core import ParameterSource
 
 from quadrille.algorithms.errors import nearest_hint
+from quadrille.algorithms.formats.input_files import is_file
 from quadrille.cli.help_panels import PANELS, panel_of
 
 HELP_WIDTH = 120
@@ -170,6 +171,8 @@ class Group(click.Group):
         super().__init__(name, help=text, context_settings=dict(CONTEXT), no_args_is_help=False, **more)
         self.modules: list[CommandModule] = []
         self.panels: dict[str, tuple[str, ...]] = {}
+        self.command_of: Callable[[str], str] | None = None
+        """Function that returns the command for a word that names a file instead of a command."""
 
     def command(  # type: ignore[override]
         self,
@@ -235,6 +238,8 @@ class Group(click.Group):
         click.UsageError : no command has that name; the message names similar commands
         """
         word = args[0]
+        if self.command_of is not None and is_file(word) and self.get_command(ctx, word) is None:
+            return self.resolve_command(ctx, [self.command_of(word), *args])
         if self.get_command(ctx, word) is None and not ctx.resilient_parsing:
             if word.startswith("-"):
                 raise click.NoSuchOption(word, ctx=ctx)

@@ -6,35 +6,43 @@ from quadrille.cli.app import import_group
 from quadrille.cli.command_declarations import argument, flag, switch
 
 
-@import_group.command("job", text="Make an experiment file from the arguments of a Megatron-LM job.")
+@import_group.command("job", text="Make an experiment file from the configuration of a training job.")
 def import_job(
-    file: Annotated[str, argument("FILE", "A launch script, a log, JSON or YAML with arguments; - for stdin.")],
+    files: Annotated[
+        list[str],
+        argument("FILE…", "A launch script, a log, arguments, or a configuration of another program; - for stdin."),
+    ],
     out: Annotated[str, flag("--out", "FILE.toml", "Where the experiment goes; - for stdout.")] = "-",
+    model: Annotated[str, flag("--model", "NAME|FILE", "Its model, as --gpt takes it, if no file has one.")] = "",
     gpus: Annotated[str, flag("--gpus", "N", "How many; by default those that the file names.")] = "",
+    batch: Annotated[str, flag("--batch", "N", "Sequences of a batch; by default those of the file.")] = "",
+    sequence: Annotated[str, flag("--sequence", "N", "Tokens of a sequence; by default those of the file.")] = "",
     approximate: Annotated[bool, switch("--approximate", "Go on without what an experiment cannot express.")] = False,
 ) -> None:
     """Make an experiment file from a job."""
     from quadrille.algorithms.errors import InputError
     from quadrille.algorithms.formats.schema_files import STDOUT, check_writable, write_text
+    from quadrille.algorithms.training.model_files import find_shape
     from quadrille.cli.parsing.numbers import whole_number
-    from quadrille.experiments.import_.job_experiment import differences, experiment_text, read_job
+    from quadrille.experiments.import_.imported_job import Asked
+    from quadrille.experiments.import_.job_formats import read_job
     from quadrille.experiments.output.destinations import check_paths_differ
     from quadrille.runtime.host.console import remark
 
     if out != STDOUT:
-        check_paths_differ({"--out": out}, {"FILE": file})
+        for path in files:
+            check_paths_differ({"--out": out}, {"FILE": path})
         check_writable(out)
-    job = read_job(file, whole_number(gpus, "--gpus") if gpus else None)
-    lines = differences(job)
-    if lines and not approximate:
-        raise InputError(f"{file}: {'; '.join(lines)}: --approximate goes on all the same")
-    text = experiment_text(job)
+    numbers = {"gpus": gpus, "batch": batch, "sequence": sequence}
+    chosen = {name: whole_number(value, f"--{name}") for name, value in numbers.items() if value}
+    job = read_job(files, Asked(**chosen, shape=find_shape(model, chosen.get("sequence")) if model else None))
+    if job.differences and not approximate:
+        raise InputError(f"{files[0]}: {'; '.join(job.differences)}: --approximate goes on all the same")
+    text = job.text
     if job.ignored:
-        remark(f"{file}: ignored, for they change neither sizes nor layout: {', '.join(map(_flag, job.ignored))}")
-    if lines:
-        remark(f"{file}: the experiment differs from the job: {'; '.join(lines)}")
+        remark(f"{files[0]}: ignored, for they change neither sizes nor layout: {', '.join(job.ignored)}")
+    if job.differences:
+        remark(f"{files[0]}: the experiment differs from the job: {'; '.join(job.differences)}")
+    for words in job.remarks:
+        remark(f"{files[0]}: {words}")
     write_text(out, text)
-
-
-def _flag(name: str) -> str:
-    return f"--{name}"

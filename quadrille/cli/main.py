@@ -87,6 +87,13 @@ def load_imports() -> object:
     return import_commands
 
 
+def command_of_file(path: str) -> str:
+    """The command of `quadrille import` that reads a file, by its content."""
+    from quadrille.experiments.import_.file_kinds import command_of
+
+    return command_of(path)
+
+
 def load_studies() -> object:
     """The module with the commands of the studies."""
     from quadrille.cli import study_commands
@@ -104,6 +111,7 @@ app.modules += [
 topology_group.modules.append(CommandModule(("show",), load_networks))
 laboratory_group.modules.append(CommandModule(("up", "run", "down", "status"), load_laboratories))
 import_group.modules.append(CommandModule(("job",), load_imports))
+import_group.command_of = command_of_file
 study.modules.append(CommandModule((), load_studies))
 app.params += [
     click.Option(

@@ -117,6 +117,8 @@ def _golden(row: Mapping[str, str], source: str, arguments: Mapping[str, str]) -
         job = megatron_job(read_arguments(text), int(float(row["num_gpus"])))
     except InputError as error:
         return replace(recording, refused=f"not yet: {str(error).partition(':')[2].strip()}")
+    if job.uncounted:
+        return replace(recording, refused=f"not yet: memory with {job.uncounted}")
     return replace(recording, step=job.step)
 
 

@@ -20,6 +20,7 @@ from tests.fuzzing.mutations import (
     mutated_words,
     toml_text,
 )
+from tests.support.training_logs import megatron_log
 
 SMALL = ["--matmul", "64,64,64", "--grid", "z=2"]
 TRAINING = ["--grid", "x=2,z=2", "--batch", "4", "--machine", "perlmutter"]
@@ -43,6 +44,25 @@ XML = (
     '<platform version="4.1"><zone id="w" routing="Full"><cluster id="d" prefix="n" suffix="" radical="0-15" speed="1Gf" '
     'bw="1GBps" lat="1us" topology="DRAGONFLY" topo_parameters="2,1;2,1;2,1;2"/></zone></platform>',
 )  # fmt: skip
+JOBS = (
+    {"j.json": {"--num-layers": 2, "--hidden-size": 64, "--num-attention-heads": 4, "--seq-length": 32, "--bf16": True,
+                "--micro-batch-size": 1, "--vocab-size": 100, "--num-experts": 8, "--moe-layer-freq": "[0]*1+[1]*1"}},
+    {"m.json": {"hidden_size": 64, "head_num": 8, "kv_head_num": 2, "head_size": 8, "intermediate_size": 96, "layer_num": 4,
+                "vocab_size": 256, "expert_num": 4, "topk": 2},
+     "s.json": {"seq_len": 32, "micro_batch_size": 1, "micro_batch_num": 8, "world_size": 8, "tp_size": 1, "pp_size": 2,
+                "ep_size": 4, "etp_size": 1, "interleaving_size": 1, "zero_state": 1}},
+    {"a.json": {"hidden": 64, "feedforward": 256, "seq_size": 32, "attn_heads": 8, "attn_size": 8, "num_blocks": 4},
+     "e.json": {"num_procs": 8, "tensor_par": 2, "pipeline_par": 2, "data_par": 2, "batch_size": 16, "microbatch_size": 2,
+                "datatype": "float16", "activation_recompute": "full", "optimizer_sharding": True}},
+    {"d.json": {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4, "bf16": {"enabled": True},
+                "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}},
+    {"t.json": {"model": {"name": "llama3", "flavor": "8B"}, "training": {"local_batch_size": 2, "seq_len": 4096},
+                "parallelism": {"data_parallel_shard_degree": -1, "tensor_parallel_degree": 2}}},
+    {"c.json": CONFIG},
+    {"b.yaml": "model:\n  num_layers: 4\n  hidden_size: 64\n  num_attention_heads: 8\n  seq_length: 32\n  vocab_size: 250\n"
+               "train:\n  micro_batch_size: 1\n  global_batch_size: 8\nmixed_precision: bf16_mixed\n"},
+)  # fmt: skip
+"""The files of a job in each format."""
 TRAFFIC = "source,destination,bytes,start_s\n0,1,1000000,0\n1,2,5e5,1e-6\n3,0,1GiB,0.5\n2,3,17,0\n"
 STAR = "star:hosts=4,bandwidth=1e9,latency=1e-6"
 NOT_FINITE = re.compile(rb"""(?<!["'\w.])(NaN|nan|-?inf|-?1e999)(?!["'\w])""")
@@ -104,7 +124,7 @@ class Inputs:
             "words": (self.words, 20), "machine": (self.machine, 12), "record": (self.record, 12), "timeline": (self.timeline, 5),
             "topology": (self.topology, 10), "xml": (self.xml, 10), "traffic": (self.traffic, 6), "config": (self.config, 10),
             "experiment": (self.experiment, 5), "placement": (self.placement, 2), "layouts": (self.layouts, 2),
-            "checkpoint": (self.checkpoint, 3), "matrix": (self.matrix, 3),
+            "checkpoint": (self.checkpoint, 3), "matrix": (self.matrix, 3), "job": (self.job, 8), "log": (self.log, 3),
         }  # fmt: skip
 
     def __call__(self, number):
@@ -263,6 +283,25 @@ class Inputs:
         return ["run", "--gpt", GPT, "--batch", "4", "--load", "state.ckpt", "--repeats", "1", "--warmups", "0"], {
             "state.ckpt": changed
         }
+
+    def job(self, draw):
+        files = draw.choice(JOBS)
+        changed = {
+            name: mutated_words(draw, content).encode("utf-8", "surrogatepass")
+            if isinstance(content, str)
+            else self.tree(draw, json.dumps(content).encode(), json.loads, json_text)
+            for name, content in files.items()
+        }
+        words = [*draw.choice((["job"], [])), *changed, "--gpus", "8", "--approximate"]
+        return ["import", *words, *draw.choice(([], ["--model", "llama3-8b"]))], changed
+
+    def log(self, draw):
+        content = megatron_log([5000.0, 1100.0, 1200.5])
+        for _ in range(draw.randint(1, 3)):
+            content = mutated_words(draw, content)
+        content = content.encode("utf-8", "surrogatepass")
+        content = mutated_bytes(draw, content) if draw.random() < 0.3 else content
+        return ["compare", "r.json", "l.log"], {"l.log": content, "r.json": self._content["record_gpt.json"]}
 
     def matrix(self, draw):
         content = self._content["a.npy"]

@@ -62,7 +62,7 @@ def test_other_texts_are_refused(text, words):
 @pytest.mark.parametrize(
     ("gpt", "grid", "words"),
     [
-        (GPT, Grid(z=2), "data, pipeline and x"),
+        (GPT, Grid(z=2), "data, context, pipeline and x"),
         (replace(GPT, zero=2), Grid(data=2), "ZeRO 2"),
         (GPT, Grid(x=3), "heads 8"),
     ],

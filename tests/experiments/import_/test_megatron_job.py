@@ -5,7 +5,8 @@ import pytest
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.training.flops import step_flops
 from quadrille.cli.main import main
-from quadrille.experiments.import_.job_experiment import differences, experiment_text, job_experiment
+from quadrille.experiments.import_.imported_job import ImportedJob
+from quadrille.experiments.import_.job_experiment import differences, job_experiment
 from quadrille.experiments.import_.megatron_arguments import JobArguments
 from quadrille.experiments.import_.megatron_job import megatron_job
 
@@ -66,6 +67,78 @@ def test_arguments_change_the_step(changes, field, value):
     assert getattr(job(**changes).step, field) == value
 
 
+EXPERTS = {
+    "num_experts": "8", "expert_model_parallel_size": "4", "disable_bias_linear": True, "swiglu": True,
+    "moe_token_dispatcher_type": "alltoall", "expert_tensor_parallel_size": "1",
+}  # fmt: skip
+
+
+def test_experts_have_megatrons_defaults_and_share_the_data_ranks():
+    experiment = job_experiment(job(**EXPERTS))
+    experts = experiment.problem.experts
+    assert (experts.count, experts.chosen, experts.inner, experts.normalised) == (8, 2, 640, True)
+    assert (experiment.grid.expert, experiment.grid.data, experiment.software) == (4, 8, "")
+    assert differences(job(**EXPERTS)) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "value"),
+    [
+        ({"moe_ffn_hidden_size": "96"}, "inner", 96),
+        ({"moe_router_topk": "1"}, "chosen", 1),
+        ({"moe_router_pre_softmax": True}, "normalised", False),
+        ({"moe_router_score_function": "sigmoid", "moe_router_topk": "1"}, "normalised", False),
+        ({"moe_aux_loss_coeff": "1e-2"}, "balance", 0.01),
+        ({"moe_aux_loss_coeff": "1e-2", "moe_router_load_balancing_type": "none"}, "balance", 0.0),
+        ({"moe_expert_capacity_factor": "1.5"}, "capacity", 1.5),
+        ({"moe_layer_freq": "2"}, "dense_layers", frozenset({1, 3})),
+        ({"moe_layer_freq": "([0]*1+[1]*3)"}, "dense_layers", frozenset({0})),
+        ({"moe_layer_freq": "[0, 1, 0, 1]"}, "dense_layers", frozenset({0, 2})),
+        ({"moe_shared_expert_intermediate_size": "64"}, "shared", 64),
+    ],
+)
+def test_arguments_of_experts_change_them(changes, field, value):
+    assert getattr(job(**EXPERTS, **changes).experts, field) == value
+
+
+def test_experts_cut_over_tensor_ranks_are_whole_ones_over_more_ranks():
+    layout = {"tensor_model_parallel_size": "2", "expert_model_parallel_size": "2", "expert_tensor_parallel_size": "2"}
+    cut = job(**{**EXPERTS, **layout}, sequence_parallel=True)
+    assert job_experiment(cut).grid.expert == 4
+    assert any("experts are whole, and 4 ranks" in line for line in differences(cut))
+
+
+@pytest.mark.parametrize(
+    ("changes", "products"),
+    [
+        ({"fp8_format": "hybrid"}, "fp8-delayed"),
+        ({"fp8_format": "e4m3", "fp8_recipe": "mxfp8"}, "mxfp8"),
+        ({"fp8_format": "hybrid", "fp8_recipe": "tensorwise", "fp8_param_gather": True}, "fp8"),
+        ({"fp4_format": "e2m1"}, "nvfp4"),
+        ({}, "dtype"),
+    ],
+)
+def test_recipes_of_small_numbers_are_those_of_products(changes, products):
+    problem = job_experiment(job(**changes)).problem
+    assert (problem.products, problem.fp8_param_gather) == (products, "fp8_param_gather" in changes)
+
+
+def test_context_ranks_cut_the_sequence_and_the_memory_of_megatron_knows_them():
+    cut = job_experiment(job(context_parallel_size="2", cp_comm_type="a2a", attention_backend="flash"))
+    assert (cut.grid.context, cut.grid.data, cut.problem.context_parallel) == (2, 4, "ulysses")
+    assert cut.megatron_step() == job(context_parallel_size="2", attention_backend="flash").step
+
+
+def test_latent_attention_has_the_columns_of_its_arguments():
+    latent = {
+        "multi_latent_attention": True, "q_lora_rank": "96", "kv_lora_rank": "48", "qk_head_dim": "32",
+        "qk_pos_emb_head_dim": "16", "v_head_dim": "24", "disable_bias_linear": True, "qk_layernorm": True,
+    }  # fmt: skip
+    traits = job_experiment(job(**latent)).problem.architecture
+    assert (traits.query_rank, traits.key_rank, traits.value_columns, traits.positions) == (96, 48, 24, "rotary")
+    assert (traits.head_columns, traits.rotary_columns) == (48, 16)
+
+
 def test_fp16_sums_gradients_in_16_bits_unless_told_otherwise():
     words = {**BASE, "fp16": True}
     del words["bf16"]
@@ -97,13 +170,19 @@ def test_simulate_takes_the_experiment_file(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ({"num-experts": "8"}, "no experts"),
+        ({"num-experts": "8", "moe-layer-freq": "[0]*3"}, "moe-layer-freq"),
+        ({"num-experts": "8", "moe-router-topk": "9", "disable-bias-linear": True}, "top_k 9"),
+        (
+            {"num-experts": "8", "tensor-model-parallel-size": "2", "sequence-parallel": True},
+            "--expert-tensor-parallel-size 2, as many",
+        ),
+        ({"fp8-format": "hybrid", "fp8-recipe": "custom"}, "--fp8-recipe custom"),
         ({"num-layers": "many"}, "--num-layers 'many'"),
         ({"num-layers": "9" * 400}, "whole number"),
         ({"hidden-dropout": "nan"}, "--hidden-dropout"),
         ({"tokenizer-type": "Llama2Tokenizer", "vocab-size": ""}, "--vocab-size N"),
         ({"tensor-model-parallel-size": "3"}, "tensor"),
-        ({"context-parallel-size": "2"}, "context"),
+        ({"context-parallel-size": "2", "seq-length": "130"}, "context"),
         ({"squared-relu": True}, "--approximate"),
         ({"attention-backend": "auto", "hidden-size": "0"}, "hidden 0"),
     ],
@@ -138,4 +217,5 @@ def test_the_number_of_gpus_is_asked_for():
 def test_approximations_are_comments_of_the_file():
     squared = job(squared_relu=True, recompute_granularity="full", recompute_num_layers="2")
     assert len(differences(squared)) == 2
-    assert experiment_text(squared).startswith("# differs: --squared-relu yes: squared ReLU is predicted as GELU\n")
+    text = ImportedJob(job_experiment(squared), (), differences(squared)).text
+    assert text.startswith("# differs: --squared-relu yes: squared ReLU is predicted as GELU\n")

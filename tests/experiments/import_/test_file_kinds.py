@@ -1,0 +1,57 @@
+"""The kind of a file is found by its content."""
+
+import json
+
+import pytest
+
+from quadrille.algorithms.errors import InputError
+from quadrille.cli.main import main
+from quadrille.experiments.import_.file_kinds import FILE_KINDS, command_of
+
+ARGUMENTS = {
+    "--num-layers": 2, "--hidden-size": 64, "--num-attention-heads": 4, "--seq-length": 32, "--micro-batch-size": 1,
+    "--vocab-size": 100, "--bf16": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(ARGUMENTS),
+        "MODEL_ARGS:\n  --num-layers: 2\n",
+        "torchrun pretrain_gpt.py --hidden_size=64",
+        "node-01:   num_layers ...................................... 2\n",
+    ],
+)
+def test_arguments_of_megatron_are_a_job(text, tmp_path):
+    (tmp_path / "file").write_text(text)
+    assert command_of(str(tmp_path / "file")) == "job"
+
+
+def test_import_finds_the_kind_by_itself(tmp_path, capsys):
+    (tmp_path / "job").write_text(json.dumps(ARGUMENTS))
+    assert main(["import", str(tmp_path / "job"), "--gpus", "1"]) == 0
+    by_itself = capsys.readouterr().out
+    assert main(["import", "job", str(tmp_path / "job"), "--gpus", "1"]) == 0
+    assert capsys.readouterr().out == by_itself
+
+
+@pytest.mark.parametrize("content", [b"", b"\0--num-layers 2", b"hello", b"\xff\xfe\x00\x01", b"{}"])
+def test_another_file_is_refused_in_one_line(content, tmp_path, capsys):
+    (tmp_path / "file").write_bytes(content)
+    assert main(["import", str(tmp_path / "file")]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1
+    assert "quadrille import KIND FILE" in printed.err
+
+
+def test_a_folder_and_a_missing_file_are_refused(tmp_path):
+    with pytest.raises(InputError, match="not a regular file"):
+        command_of(str(tmp_path))
+    assert main(["import", str(tmp_path / "missing")]) == 2
+
+
+def test_each_kind_names_a_command_of_import():
+    from quadrille.cli.app import import_group
+
+    assert {kind.command for kind in FILE_KINDS} <= set(import_group.list_commands(None))
