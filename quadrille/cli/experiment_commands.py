@@ -299,7 +299,7 @@ def sweep(context: click.Context, **values: Any) -> None:
 @app.command()
 def explain(
     context: click.Context,
-    record: Annotated[str, argument("FILE", "A record, or the JSON of collective or flows.")],
+    record: Annotated[str, argument("FILE", "A record, the JSON of collective or flows, or a profiler's trace.")],
     json: Json = "",
 ) -> None:
     """Explain where the time goes: critical path, causes, links."""

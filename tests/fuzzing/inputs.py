@@ -1,5 +1,6 @@
 """The inputs: for each reader valid files and the commands that read them, and for each command valid words."""
 
+import gzip
 import json
 import random
 import re
@@ -20,6 +21,7 @@ from tests.fuzzing.mutations import (
     mutated_words,
     toml_text,
 )
+from tests.support.kineto_traces import events, trace_text
 
 SMALL = ["--matmul", "64,64,64", "--grid", "z=2"]
 TRAINING = ["--grid", "x=2,z=2", "--batch", "4", "--machine", "perlmutter"]
@@ -46,6 +48,7 @@ XML = (
 TRAFFIC = "source,destination,bytes,start_s\n0,1,1000000,0\n1,2,5e5,1e-6\n3,0,1GiB,0.5\n2,3,17,0\n"
 STAR = "star:hosts=4,bandwidth=1e9,latency=1e-6"
 NOT_FINITE = re.compile(rb"""(?<!["'\w.])(NaN|nan|-?inf|-?1e999)(?!["'\w])""")
+TRACE = events(count=2)
 PLACEMENT = "gpu:0\ngpu:3\n"
 WORDS = (
     ["simulate", *SMALL, "--machine", "perlmutter"],
@@ -104,7 +107,7 @@ class Inputs:
             "words": (self.words, 20), "machine": (self.machine, 12), "record": (self.record, 12), "timeline": (self.timeline, 5),
             "topology": (self.topology, 10), "xml": (self.xml, 10), "traffic": (self.traffic, 6), "config": (self.config, 10),
             "experiment": (self.experiment, 5), "placement": (self.placement, 2), "layouts": (self.layouts, 2),
-            "checkpoint": (self.checkpoint, 3), "matrix": (self.matrix, 3),
+            "checkpoint": (self.checkpoint, 3), "matrix": (self.matrix, 3), "trace": (self.trace, 8),
         }  # fmt: skip
 
     def __call__(self, number):
@@ -273,6 +276,13 @@ class Inputs:
         else:
             changed = mutated_bytes(draw, content)
         return ["run", "--matmul", "8,8,8", "--a", "a.npy", "--repeats", "1", "--warmups", "0"], {"a.npy": changed}
+
+    def trace(self, draw):
+        content = self.tree(draw, trace_text(TRACE, indent=draw.choice((None, 1))), json.loads, json_text)
+        if draw.random() < 0.3:
+            content = gzip.compress(content, 1, mtime=0)
+            content = mutated_bytes(draw, content) if draw.random() < 0.5 else content
+        return ["explain", "t.json"], {"t.json": content}
 
 
 def make_valid_files(folder, run):

@@ -1,0 +1,33 @@
+"""Traces of profilers by their content: gzip or JSON with `traceEvents` (Kineto)."""
+
+from pathlib import Path
+
+from quadrille.algorithms.formats.input_files import open_regular
+from quadrille.experiments.import_.event_lists import GZIP, LIST_KEY, SPACE
+from quadrille.experiments.traces.device_trace import DeviceTrace
+
+LOOKED_AT = 2**20
+"""Bytes from the begin of a file among which the key of a trace is looked for [B]."""
+
+
+def is_trace(path: str | Path) -> bool:
+    """Whether a file is the trace of a profiler, or is compressed as such traces are; false for an unreadable file."""
+    try:
+        with open_regular(path) as file:
+            begin = file.read(LOOKED_AT)
+    except OSError:
+        return False
+    is_list = begin.lstrip(SPACE)[:1] == b"[" and b'"ph"' in begin
+    return begin.startswith(GZIP) or LIST_KEY in begin or is_list
+
+
+def read_trace(path: str | Path) -> DeviceTrace:
+    """The GPU's work in a trace.
+
+    Raises
+    ------
+    InputError : a file that cannot be read, or is no such trace
+    """
+    from quadrille.experiments.import_.kineto import read_kineto
+
+    return read_kineto(path)
