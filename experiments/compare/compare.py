@@ -21,6 +21,7 @@ from quadrille.experiments.compare.drift import busy_sentence
 from quadrille.experiments.compare.problem import problem_label
 from quadrille.experiments.compare.record_folders import CASES_SCHEMA, compare_folders
 from quadrille.experiments.compare.record_timelines import load_timelines, timeline_path
+from quadrille.experiments.import_.trace_files import trace_paths
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import print_tables
 from quadrille.runtime.host.console import remark, remark_all
@@ -29,7 +30,7 @@ from quadrille.runtime.host.console import remark, remark_all
 def compare(
     predicted: str,
     measured: str,
-    *,
+    *more: str,
     json: str = "",
     figure: str = "",
     trace: str = "",
@@ -40,7 +41,9 @@ def compare(
 
     Parameters
     ----------
-    predicted, measured : paths of two records, or of two folders of records
+    predicted, measured : paths of two records, or of two folders of records; or a record, and a profiler's trace or a
+        folder of traces
+    more : traces of further ranks
     json : path of the JSON file; `-` for stdout, which then has nothing else
     figure : path of the picture (png, svg, pdf)
     trace : path of a Chrome trace with both timelines
@@ -51,6 +54,13 @@ def compare(
     ------
     InputError : records that cannot be read or compared, or a path that cannot be written
     """
+    if traces := trace_paths((measured, *more)):
+        _report_traces(predicted, traces, Destinations(json=json, trace=trace, plot=figure), command)
+        return
+    if more:
+        raise InputError(
+            f"{more[0]}: only traces of profilers may be several files; {measured} and it are needed as traces"
+        )
     inputs = {"PREDICTED": predicted, "MEASURED": measured}
     inputs |= dict(zip(("PREDICTED's timeline", "MEASURED's timeline"), timelines or (), strict=False))
     destinations = Destinations(json=json, trace=trace, plot=figure)
@@ -67,6 +77,16 @@ def compare(
         flag = "--timelines" if timelines else "--trace"
         raise InputError(f"{flag} goes with two records, not with two folders")
     _report_folders(Path(predicted), Path(measured), destinations, provenance(command))
+
+
+def _report_traces(predicted: str, traces: Sequence[str], to: Destinations, command: Sequence[str]) -> None:
+    """Prints a record beside the traces of a profiler."""
+    from quadrille.experiments.compare.trace_report import report_traces
+
+    to.check({"PREDICTED": predicted, **{f"TRACE {number}": path for number, path in enumerate(traces)}})
+    if to.plot or to.trace:
+        raise InputError(f"--{'plot' if to.plot else 'trace'}: goes with two records, not with a profiler's trace")
+    report_traces(predicted, traces, to.json, provenance(command))
 
 
 def compare_files(predicted: str | Path, measured: str | Path) -> Comparison:

@@ -54,6 +54,7 @@ class Arguments(msgspec.Struct, frozen=True, gc=False):
     dtype: Any = None
     members: Any = msgspec.field(name="Group size", default=None)
     group: Any = msgspec.field(name="Process Group Name", default=None)
+    peers: Any = msgspec.field(name="Process Group Ranks", default=None)
 
 
 class TraceEvent(msgspec.Struct, frozen=True, gc=False):
@@ -177,7 +178,7 @@ class _Columns:
     def _call(self, kernel: str, arguments: Arguments) -> int:
         """The index of a kernel's collective."""
         values = (arguments.collective, arguments.sent, arguments.received, arguments.dtype, arguments.members)
-        words = (kernel, *values, arguments.group)
+        words = (kernel, *values, arguments.group, arguments.peers)
         key = tuple(map(str, words))
         if key not in self.call_of_arguments:
             call = collective_call(*words)

@@ -42,13 +42,14 @@ class CollectiveCall:
     kind : kind of collective
     bytes : size of the whole buffer, as nccl-tests counts it [B]; None if unknown
     members : ranks of the group; None if unknown
-    group : name of the group
+    group, peers : name of the group, and its ranks as the trace writes them
     """
 
     kind: CallKind
     bytes: int | None = None
     members: int | None = None
     group: str = ""
+    peers: str = ""
 
     @property
     def label(self) -> str:
@@ -93,12 +94,19 @@ def call_kind(*names: str) -> CallKind:
 
 
 def collective_call(
-    kernel: str, name: object, sent: object, received: object, dtype: object, members: object, group: object
+    kernel: str,
+    name: object,
+    sent: object,
+    received: object,
+    dtype: object,
+    members: object,
+    group: object,
+    peers: object,
 ) -> CollectiveCall:
     """The collective of a kernel.
 
-    >>> collective_call("ncclDevKernel_AllGather", "_allgather_base", 512, 4096, "BFloat16", 8, "1")
-    CollectiveCall(kind='all_gather', bytes=8192, members=8, group='1')
+    >>> collective_call("ncclDevKernel_AllGather", "_allgather_base", 512, 4096, "BFloat16", 8, "1", "[0, …]")
+    CollectiveCall(kind='all_gather', bytes=8192, members=8, group='1', peers='[0, …]')
 
     Parameters
     ----------
@@ -106,7 +114,7 @@ def collective_call(
     name : name of the collective
     sent, received : elements of the input and of the output
     dtype : name of the type of an element
-    members, group : ranks of the group, and its name
+    members, group, peers : number of the group's members, its name, and its ranks as text
     """
     kind = call_kind(str(name or ""), kernel)
     elements, output = (_whole(value, MOST_ELEMENTS) for value in (sent, received))
@@ -115,7 +123,11 @@ def collective_call(
         elements = output if output is not None else elements * ranks if elements is not None and ranks else None
     element_bytes = DTYPE_BYTES.get(str(dtype).lower())
     size = elements * element_bytes if elements is not None and element_bytes is not None else None
-    return CollectiveCall(kind, size, ranks, str(group if group is not None else "")[:100])
+    return CollectiveCall(kind, size, ranks, _text(group), _text(peers))
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)[:1000]
 
 
 def _whole(value: object, most: int) -> int | None:

@@ -222,7 +222,10 @@ def schedule(context: click.Context, **values: Any) -> None:
 def compare(
     context: click.Context,
     predicted: Annotated[str, argument("PREDICTED", "A record, or a folder of records.")],
-    measured: Annotated[str, argument("MEASURED", "A record, or a folder of records.")],
+    measured: Annotated[
+        str, argument("MEASURED", "A record, a folder of records, a profiler's trace or a folder of traces.")
+    ],
+    more: Annotated[list[str], argument("[TRACE]…", "Traces of further ranks.")] = [],  # noqa: B006 - click passes a new list
     json: Json = "",
     figure: Plot = "",
     trace: Annotated[str, flag("--trace", "FILE", "Write both timelines as one Chrome trace.")] = "",
@@ -235,7 +238,9 @@ def compare(
     from quadrille.experiments.compare.compare import compare as compare_records
 
     named = timelines if any(timelines) else None
-    compare_records(predicted, measured, json=json, figure=figure, trace=trace, timelines=named, command=context.obj)
+    compare_records(
+        predicted, measured, *more, json=json, figure=figure, trace=trace, timelines=named, command=context.obj
+    )
 
 
 SWEPT_COLLECTIVE = [

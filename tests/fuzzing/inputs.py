@@ -83,7 +83,7 @@ class Input:
     kind : reader, or `words` for the command line itself
     words : arguments of `quadrille`
     files : contents by name, in the folder where the command runs
-    tainted : whether a NaN or an infinity was put into a file
+    tainted : whether a NaN or an infinity was put into a file, all of whose keys are read
     """
 
     kind: str
@@ -115,7 +115,7 @@ class Inputs:
         names = list(self._kinds)
         (kind,) = draw.choices(names, [self._kinds[name][1] for name in names])
         words, files = self._kinds[kind][0](draw)
-        tainted = any(NOT_FINITE.search(content) for content in files.values())
+        tainted = kind != "trace" and any(NOT_FINITE.search(content) for content in files.values())
         return Input(kind, tuple(words), files, tainted)
 
     def words(self, draw):
@@ -282,7 +282,14 @@ class Inputs:
         if draw.random() < 0.3:
             content = gzip.compress(content, 1, mtime=0)
             content = mutated_bytes(draw, content) if draw.random() < 0.5 else content
-        return ["explain", "t.json"], {"t.json": content}
+        words = draw.choice(
+            (["explain", "t.json"], ["compare", "r.json", "t.json"], ["compare", "r.json", "t.json", "u.json"])
+        )
+        return words, {
+            "t.json": content,
+            "u.json": trace_text(TRACE, rank=1),
+            "r.json": self._content["record_gpt.json"],
+        }
 
 
 def make_valid_files(folder, run):

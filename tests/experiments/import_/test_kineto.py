@@ -112,6 +112,7 @@ def with_kernel(**changes):
         (trace_text([]), "no GPU kernels among 0 events"),
         (trace_text([row for row in events() if row["cat"] == "cuda_runtime"]), "no GPU kernels among 15 events"),
         (with_kernel(dur=-1.0), r"event 33 \('nvjet.*'\): dur -1: a duration from 0 us"),
+        (with_kernel(dur=7.25).replace(b"7.25", b"1e999"), "event 33"),
         (with_kernel(ts=1e300), r"event 33 \('nvjet.*'\): ts 1e\+300"),
         (with_kernel(args={"x": 0}).replace(b'{"x": 0}', b"[" * 10**5 + b"]" * 10**5), "nested too deeply"),
     ],

@@ -146,7 +146,7 @@ def test_collectives_are_known_by_the_names_that_pytorch_writes(name, kind):
 
 def test_sizes_are_those_of_the_whole_buffer():
     def size(name, sent, received, dtype="BFloat16"):
-        return collective_call("nccl", name, sent, received, dtype, 4, "").bytes
+        return collective_call("nccl", name, sent, received, dtype, 4, "", "").bytes
 
     assert size("_allgather_base", 10, 40) == size("_allgather_base", 10, None) == 80
     assert size("_reduce_scatter_base", 40, 10) == size("all_to_all", 40, 40) == 80
