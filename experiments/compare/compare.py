@@ -21,6 +21,7 @@ from quadrille.experiments.compare.drift import busy_sentence
 from quadrille.experiments.compare.problem import problem_label
 from quadrille.experiments.compare.record_folders import CASES_SCHEMA, compare_folders
 from quadrille.experiments.compare.record_timelines import load_timelines, timeline_path
+from quadrille.experiments.import_.trace_files import trace_paths
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import print_tables
 from quadrille.runtime.host.console import remark, remark_all
@@ -29,7 +30,7 @@ from quadrille.runtime.host.console import remark, remark_all
 def compare(
     predicted: str,
     measured: str = "",
-    *,
+    *more: str,
     value: str = "",
     json: str = "",
     figure: str = "",
@@ -41,7 +42,9 @@ def compare(
 
     Parameters
     ----------
-    predicted, measured : paths of two records, or of two folders of records; `measured` may be a training log
+    predicted, measured : paths of two records, or of two folders of records; or a record, and a training log, a
+        profiler's trace or a folder of traces
+    more : traces of further ranks
     value : measured time or rate of a training step as text, in place of `measured`
     json : path of the JSON file; `-` for stdout, which then has nothing else
     figure : path of the picture (png, svg, pdf)
@@ -55,6 +58,13 @@ def compare(
     """
     if bool(measured) == bool(value):
         raise InputError("compare needs one measurement: MEASURED, a file or folder, or --measured VALUE")
+    if measured and (traces := trace_paths((measured, *more))):
+        _report_traces(predicted, traces, Destinations(json=json, trace=trace, plot=figure), command)
+        return
+    if more:
+        raise InputError(
+            f"{more[0]}: only traces of profilers may be several files; {measured} and it are needed as traces"
+        )
     if value or _is_log(measured):
         if timelines:
             raise InputError("--timelines: a measured step has no timeline: leave it out")
@@ -96,6 +106,16 @@ def _compare_with_steps(predicted: str, log: str, value: str, to: Destinations, 
             f"--{'plot' if to.plot else 'trace'}: a measured step has no ops and no timeline: leave it out"
         )
     report_steps(predicted, parse_measured(value) if value else read_training_log(log), to, provenance(command))
+
+
+def _report_traces(predicted: str, traces: Sequence[str], to: Destinations, command: Sequence[str]) -> None:
+    """Prints a record beside the traces of a profiler."""
+    from quadrille.experiments.compare.trace_report import report_traces
+
+    to.check({"PREDICTED": predicted, **{f"TRACE {number}": path for number, path in enumerate(traces)}})
+    if to.plot or to.trace:
+        raise InputError(f"--{'plot' if to.plot else 'trace'}: goes with two records, not with a profiler's trace")
+    report_traces(predicted, traces, to.json, provenance(command))
 
 
 def compare_files(predicted: str | Path, measured: str | Path) -> Comparison:

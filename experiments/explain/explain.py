@@ -1,7 +1,7 @@
 """`quadrille explain FILE`: where the time of a run goes, and which links limit it.
 
-FILE is a predicted or measured record, or the JSON of `quadrille collective` or
-`quadrille flows`.
+FILE is a predicted or measured record, the JSON of `quadrille collective` or
+`quadrille flows`, or a profiler's trace.
 """
 
 from collections.abc import Sequence
@@ -27,6 +27,7 @@ from quadrille.experiments.explain.explanation import (
     limiting_link_sentences,
     summary_sentences,
 )
+from quadrille.experiments.import_.trace_files import is_trace
 from quadrille.experiments.network.late_flows import LateFlow
 from quadrille.experiments.output.destinations import Destinations, write_or_show
 from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent, print_tables, table
@@ -34,6 +35,8 @@ from quadrille.experiments.records.path_segments import PARTS, joined_by_op
 
 if TYPE_CHECKING:
     from rich.console import Group
+
+    from quadrille.experiments.traces.trace_summary import TraceSummary
 
 MOST_LINKS = 20
 MOST_SEGMENTS_SHOWN = 24
@@ -66,7 +69,7 @@ class _Header(msgspec.Struct, frozen=True):
     schema: str = ""
 
 
-def explain(path: str, *, json: str = "", command: Sequence[str] = ()) -> Explanation:
+def explain(path: str, *, json: str = "", command: Sequence[str] = ()) -> "Explanation | TraceSummary":
     """Prints where the time of a run goes, and writes it as JSON if `json` is given.
 
     Parameters
@@ -80,9 +83,23 @@ def explain(path: str, *, json: str = "", command: Sequence[str] = ()) -> Explan
     InputError : a file that cannot be read or explained, or a path that cannot be written
     """
     Destinations(json=json).check({"FILE": path})
+    if is_trace(path):
+        return _explain_trace(path, json, command)
     explanation = msgspec.structs.replace(explain_file(path), file=path, provenance=provenance(command))
     write_or_show(explanation, json, SCHEMA, lambda: _print(explanation))
     return explanation
+
+
+def _explain_trace(path: str, json: str, command: Sequence[str]) -> "TraceSummary":
+    """Prints the summary of a profiler's trace, and writes it as JSON if `json` is given."""
+    from quadrille.experiments.explain.explain_trace import print_trace
+    from quadrille.experiments.import_.trace_files import read_trace
+    from quadrille.experiments.traces.trace_summary import SCHEMA as TRACE_SCHEMA
+    from quadrille.experiments.traces.trace_summary import summarise
+
+    summary = msgspec.structs.replace(summarise(read_trace(path)), file=path, provenance=provenance(command))
+    write_or_show(summary, json, TRACE_SCHEMA, lambda: print_trace(summary))
+    return summary
 
 
 def _print(explanation: Explanation) -> None:

@@ -222,7 +222,13 @@ def schedule(context: click.Context, **values: Any) -> None:
 def compare(
     context: click.Context,
     predicted: Annotated[str, argument("PREDICTED", "A record, or a folder of records.")],
-    measured: Annotated[str, argument("[MEASURED]", "A record, a folder of records, or a training log.")] = "",
+    measured: Annotated[
+        str,
+        argument(
+            "[MEASURED]", "A record, a folder of records, a training log, a profiler's trace or a folder of traces."
+        ),
+    ] = "",
+    more: Annotated[list[str], argument("[TRACE]…", "Traces of further ranks.")] = [],  # noqa: B006 - click passes a new list
     value: Annotated[str, flag("--measured", "VALUE", "As 17.2s, 2357tokens/s/gpu, 412TFLOP/s/gpu.")] = "",
     json: Json = "",
     figure: Plot = "",
@@ -237,7 +243,7 @@ def compare(
 
     named = timelines if any(timelines) else None
     files = {"json": json, "figure": figure, "trace": trace}
-    compare_records(predicted, measured, value=value, **files, timelines=named, command=context.obj)
+    compare_records(predicted, measured, *more, value=value, **files, timelines=named, command=context.obj)
 
 
 SWEPT_COLLECTIVE = [
@@ -301,7 +307,7 @@ def sweep(context: click.Context, **values: Any) -> None:
 @app.command()
 def explain(
     context: click.Context,
-    record: Annotated[str, argument("FILE", "A record, or the JSON of collective or flows.")],
+    record: Annotated[str, argument("FILE", "A record, the JSON of collective or flows, or a profiler's trace.")],
     json: Json = "",
 ) -> None:
     """Explain where the time goes: critical path, causes, links."""

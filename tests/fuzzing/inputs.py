@@ -1,5 +1,6 @@
 """The inputs: for each reader valid files and the commands that read them, and for each command valid words."""
 
+import gzip
 import json
 import random
 import re
@@ -20,6 +21,7 @@ from tests.fuzzing.mutations import (
     mutated_words,
     toml_text,
 )
+from tests.support.kineto_traces import events, trace_text
 from tests.support.training_logs import megatron_log
 
 SMALL = ["--matmul", "64,64,64", "--grid", "z=2"]
@@ -66,6 +68,7 @@ JOBS = (
 TRAFFIC = "source,destination,bytes,start_s\n0,1,1000000,0\n1,2,5e5,1e-6\n3,0,1GiB,0.5\n2,3,17,0\n"
 STAR = "star:hosts=4,bandwidth=1e9,latency=1e-6"
 NOT_FINITE = re.compile(rb"""(?<!["'\w.])(NaN|nan|-?inf|-?1e999)(?!["'\w])""")
+TRACE = events(count=2)
 PLACEMENT = "gpu:0\ngpu:3\n"
 WORDS = (
     ["simulate", *SMALL, "--machine", "perlmutter"],
@@ -100,7 +103,7 @@ class Input:
     kind : reader, or `words` for the command line itself
     words : arguments of `quadrille`
     files : contents by name, in the folder where the command runs
-    tainted : whether a NaN or an infinity was put into a file
+    tainted : whether a NaN or an infinity was put into a file, all of whose keys are read
     """
 
     kind: str
@@ -125,6 +128,7 @@ class Inputs:
             "topology": (self.topology, 10), "xml": (self.xml, 10), "traffic": (self.traffic, 6), "config": (self.config, 10),
             "experiment": (self.experiment, 5), "placement": (self.placement, 2), "layouts": (self.layouts, 2),
             "checkpoint": (self.checkpoint, 3), "matrix": (self.matrix, 3), "job": (self.job, 8), "log": (self.log, 3),
+            "trace": (self.trace, 8),
         }  # fmt: skip
 
     def __call__(self, number):
@@ -132,7 +136,7 @@ class Inputs:
         names = list(self._kinds)
         (kind,) = draw.choices(names, [self._kinds[name][1] for name in names])
         words, files = self._kinds[kind][0](draw)
-        tainted = any(NOT_FINITE.search(content) for content in files.values())
+        tainted = kind != "trace" and any(NOT_FINITE.search(content) for content in files.values())
         return Input(kind, tuple(words), files, tainted)
 
     def words(self, draw):
@@ -312,6 +316,20 @@ class Inputs:
         else:
             changed = mutated_bytes(draw, content)
         return ["run", "--matmul", "8,8,8", "--a", "a.npy", "--repeats", "1", "--warmups", "0"], {"a.npy": changed}
+
+    def trace(self, draw):
+        content = self.tree(draw, trace_text(TRACE, indent=draw.choice((None, 1))), json.loads, json_text)
+        if draw.random() < 0.3:
+            content = gzip.compress(content, 1, mtime=0)
+            content = mutated_bytes(draw, content) if draw.random() < 0.5 else content
+        words = draw.choice(
+            (["explain", "t.json"], ["compare", "r.json", "t.json"], ["compare", "r.json", "t.json", "u.json"])
+        )
+        return words, {
+            "t.json": content,
+            "u.json": trace_text(TRACE, rank=1),
+            "r.json": self._content["record_gpt.json"],
+        }
 
 
 def make_valid_files(folder, run):
