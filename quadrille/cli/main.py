@@ -103,7 +103,7 @@ app.modules += [
 ]
 topology_group.modules.append(CommandModule(("show",), load_networks))
 laboratory_group.modules.append(CommandModule(("up", "run", "down", "status"), load_laboratories))
-import_group.modules.append(CommandModule(("job",), load_imports))
+import_group.modules.append(CommandModule(("job", "topology"), load_imports))
 study.modules.append(CommandModule((), load_studies))
 app.params += [
     click.Option(
