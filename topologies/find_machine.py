@@ -8,8 +8,16 @@ import msgspec
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.units import parse_integer
 from quadrille.topologies.build import FAMILIES, parse_topology
+from quadrille.topologies.gpu_kind import node_kind_of
 from quadrille.topologies.machines.machine import Argument, Device, Machine
-from quadrille.topologies.machines.machine_catalogue import MACHINES, as_machine, is_file_name, machine, quantities_of
+from quadrille.topologies.machines.machine_catalogue import (
+    MACHINES,
+    as_machine,
+    device_of_gpu,
+    is_file_name,
+    machine,
+    quantities_of,
+)
 from quadrille.topologies.machines.named_machine import NamedMachine
 from quadrille.topologies.nodes.gpus import SMALL_DTYPES
 from quadrille.topologies.quantity import Quantity, name_with_unit
@@ -34,7 +42,8 @@ def find_machine(text: str, settings: Sequence[str] = (), gpus: int | None = Non
 
     Parameters
     ----------
-    text : a file name, which ends in `.toml` or has a `/`, or the name of a machine
+    text : a file name, which ends in `.toml` or has a `/`, or the name of a machine; or a topology file (.json) that
+        names the kind of its nodes, whose GPU computes
     settings : each `path=value` or `path=xFACTOR`
     gpus : number of GPUs of a named machine that are modelled, by default all
 
@@ -44,11 +53,10 @@ def find_machine(text: str, settings: Sequence[str] = (), gpus: int | None = Non
     """
     if not text:
         raise InputError(f"machine is missing: --machine takes a .toml file or one of {', '.join(MACHINES)}")
+    if text.endswith(".json"):
+        return _with_settings(_of_named_nodes(text), settings)
     if text.endswith(TOPOLOGY_FILES) or (":" in text and text.partition(":")[0] in FAMILIES):
-        raise InputError(
-            f"machine {text!r:.80}: is a topology alone, enough for collective, flows and topology show; "
-            "speeds of GPUs are needed too: give a machine file (.toml) or a name"
-        )
+        raise _lacks_speeds(text)
     return _with_settings(_from_file(text) if is_file_name(text) else as_machine(machine(text), gpus), settings)
 
 
@@ -81,9 +89,7 @@ def find_machine_or_topology(text: str, settings: Sequence[str] = (), gpus: int 
     InputError : no such machine, family or file; a setting that does not fit
     """
     if text.endswith(TOPOLOGY_FILES):
-        topology_alone = Machine(
-            name=text, topology={"file": text}, device=UNKNOWN_DEVICE, routing=_graph_routing(text)
-        )
+        topology_alone = _topology_alone(text)
         return _with_settings(topology_alone, settings)
     if text in MACHINES or is_file_name(text) or text.partition(":")[0] not in FAMILIES:
         return find_machine(text, settings, gpus)
@@ -96,6 +102,32 @@ def find_machine_or_topology(text: str, settings: Sequence[str] = (), gpus: int 
         return _with_settings(Machine(name=text, topology=topology, device=UNKNOWN_DEVICE), settings)
     except ValueError as error:
         raise InputError(f"machine {text!r:.80}: {error}") from None
+
+
+def _topology_alone(path: str) -> Machine:
+    """A machine that is only the topology in a file."""
+    return Machine(name=path, topology={"file": path}, device=UNKNOWN_DEVICE, routing=_graph_routing(path))
+
+
+def _of_named_nodes(path: str) -> Machine:
+    """The machine of a topology file that names the kind of its nodes, and with it the GPU.
+
+    Raises
+    ------
+    InputError : a topology without a kind of node
+    """
+    machine = _topology_alone(path)
+    kind = node_kind_of(machine)
+    if kind is None or kind.gpu is None:
+        raise _lacks_speeds(path, '; or the file\'s graph names its nodes: "node": "hgx-h100"')
+    return msgspec.structs.replace(machine, device=device_of_gpu(kind.gpu))
+
+
+def _lacks_speeds(text: str, more: str = "") -> InputError:
+    return InputError(
+        f"machine {text!r:.80}: is a topology alone, enough for collective, flows and topology show; "
+        f"speeds of GPUs are needed too: give a machine file (.toml) or a name{more}"
+    )
 
 
 def _with_settings(original: Machine, settings: Sequence[str]) -> Machine:

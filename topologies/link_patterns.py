@@ -4,6 +4,7 @@ The wildcards are those of a shell: `*` any characters, `?` one character, `[0-3
 one of several.  A pattern with `>` means one direction, a pattern with `-` both.
 Parallel links all match, unless the pattern has a number after `#`.  The links of a
 SimGrid platform have the names of its file, to which a pattern without `>` and `-` applies.
+The nodes of an imported fabric also have the names of its file: `leaf-04>*`.
 """
 
 import re
@@ -41,7 +42,7 @@ def matching_links(net: Network, name: str) -> list[int]:
     ends, mark, index = name.partition("#")
     source, arrow, target = ends.partition(">")
     if not arrow:
-        parts = BOTH_DIRECTIONS.split(ends, maxsplit=1)
+        parts = _both_ends(net, ends)
         if len(parts) < 2:
             raise InputError(f"link {name!r:.80}: write leaf:*>spine:1, or leaf:*-spine:1 for both directions")
         source, target = parts
@@ -54,6 +55,17 @@ def matching_links(net: Network, name: str) -> list[int]:
     return list(dict.fromkeys(links))
 
 
+def _both_ends(net: Network, ends: str) -> list[str]:
+    """The two parts of a pattern `a-b`; the hyphen is the first for which both parts match nodes."""
+    parts = BOTH_DIRECTIONS.split(ends)
+    if net.labels:
+        for place in range(1, len(parts)):
+            halves = ["-".join(parts[:place]), "-".join(parts[place:])]
+            if all(_matching(net, half).any() for half in halves):
+                return halves
+    return BOTH_DIRECTIONS.split(ends, maxsplit=1)
+
+
 def _between(net: Network, source: str, target: str) -> list[int]:
     """Links from nodes that match one pattern to nodes that match another."""
     links: list[int] = np.flatnonzero(
@@ -63,9 +75,11 @@ def _between(net: Network, source: str, target: str) -> list[int]:
 
 
 def _matching(net: Network, pattern: str) -> NDArray[np.bool_]:
-    """Whether each node matches a pattern [nodes]."""
+    """Whether the name or the label of each node matches a pattern [nodes]."""
     matches = (fnmatchcase(net.node_name(node), pattern) for node in range(net.node_count))
-    return np.fromiter(matches, dtype=bool, count=net.node_count)
+    matching = np.fromiter(matches, dtype=bool, count=net.node_count)
+    matching[[net.node_number(name) for label, name in net.labels.items() if fnmatchcase(label, pattern)]] = True
+    return matching
 
 
 def _hint(net: Network, source: str, target: str) -> str:

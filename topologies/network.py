@@ -71,6 +71,8 @@ class Network:
     unshared : whether each link gives every flow more bandwidth than the flow can use, and so only adds latency [links]
     node_kind : name of the kind of the nodes, as in `NODE_KINDS`, if a file names it; else empty
     undegraded : bandwidth of each link without degradation; None where no link is degraded [links] [B/s]
+    node_names : names of the compute nodes in the file of the network, in their order; empty if the file has none
+    labels : node `kind:index` by the name that the file of the network gives it, such as that of a switch
     """
 
     name: str
@@ -91,6 +93,8 @@ class Network:
     unshared: NDArray[np.bool_] | None = field(default=None, repr=False)
     node_kind: str = ""
     undegraded: Floats | None = field(default=None, repr=False)
+    node_names: Sequence[str] = field(default=(), repr=False)
+    labels: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def node_count(self) -> int:
@@ -136,8 +140,8 @@ class Network:
         raise IndexError(node)
 
     def node_number(self, name: str) -> int:
-        """Number of the node with this name; -1 if there is no such node."""
-        kind, _, text = name.partition(":")
+        """Number of the node with this name or label; -1 if there is no such node."""
+        kind, _, text = self.labels.get(name, name).partition(":")
         if kind not in self.kinds or not _is_number(text):
             return -1
         (first, count), index = self.kinds[kind], int(text)
@@ -201,8 +205,18 @@ class Network:
         if ">" in name or "-" not in name:
             return [self.link_number(name)]
         path, mark, index = name.partition("#")
-        first, _, second = path.partition("-")
+        first, second = self._cable_ends(path)
         return [self.link_number(f"{first}>{second}{mark}{index}"), self.link_number(f"{second}>{first}{mark}{index}")]
+
+    def _cable_ends(self, path: str) -> tuple[str, str]:
+        """The two ends of `a-b`; labels may have hyphens, so both must be nodes if any hyphen allows it."""
+        words = path.split("-")
+        for place in range(1, len(words)):
+            first, second = "-".join(words[:place]), "-".join(words[place:])
+            if self.node_number(first) >= 0 and self.node_number(second) >= 0:
+                return first, second
+        first, _, second = path.partition("-")
+        return first, second
 
     def _parallel_indices(self, numbers: Ints) -> Ints:
         """Index of each of these links among the parallel links between the same two nodes."""

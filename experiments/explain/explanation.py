@@ -218,7 +218,8 @@ def _lacking_information(record: Record) -> Iterable[str]:
     if record.kind == "measured":
         yield f"a measured record knows no {' and no '.join(missing)}; the prediction does: {simulate_command(record)}"
     elif record.simulation is not None and record.simulation.granularity == "passes" and missing == ["links"]:
-        yield f"a prediction by passes counts no links; whole steps do: {simulate_command(record)} --granularity collective"
+        command = f"{simulate_command(record)} --granularity collective"
+        yield f"a prediction by passes counts no links; whole steps do: {command}"
     else:
         lacking = " and no ".join(missing)
         yield f"this record is of an older version and has no {lacking}; make it again: {simulate_command(record)}"

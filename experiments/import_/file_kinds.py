@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.input_files import open_regular
 from quadrille.experiments.import_.job_formats import is_job
+from quadrille.topologies.files.imported.import_topology import is_topology
 
 HEAD_BYTES = 2**18
 """Bytes of a file that decide its kind."""
@@ -30,7 +31,10 @@ class FileKind:
     fits: Callable[[str], bool]
 
 
-FILE_KINDS: tuple[FileKind, ...] = (FileKind("job", "jobs of Megatron-LM and other programs", is_job),)
+FILE_KINDS: tuple[FileKind, ...] = (
+    FileKind("job", "jobs of Megatron-LM and other programs", is_job),
+    FileKind("topology", "fabrics and nodes", is_topology),
+)
 """The kinds, in the order in which they are asked."""
 
 

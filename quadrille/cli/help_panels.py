@@ -14,7 +14,8 @@ PANELS: dict[str, tuple[str, ...]] = {
         "sparse_states", "offload", "expert_load", "keep_first", "gathered", "group", "stride", "concurrent",
         "channels", "best_grid", "top", "search", "powers_of_two", "min_model_parallel", "vary",
     ),
-    "Machine": ("machine", "settings", "routing", "fail", "degrade", "slow", "jitter", "placement", "topology", "rate"),
+    "Machine": ("machine", "settings", "routing", "fail", "degrade", "slow", "jitter", "placement", "topology", "rate",
+                "node", "bandwidth", "latency", "switch_latency", "oversubscription"),
     "Execution": (
         "ranks", "warmups", "repeats", "verify", "verify_method", "threads", "backend",
         "device_memory", "load", "save", "jobs", "quick",

@@ -1,4 +1,4 @@
-"""The commands about files of other programs: import job."""
+"""The commands about files of other programs: import job, import topology."""
 
 from typing import Annotated
 
@@ -46,3 +46,35 @@ def import_job(
     for words in job.remarks:
         remark(f"{files[0]}: {words}")
     write_text(out, text)
+
+
+@import_group.command("topology")
+def import_topology(
+    files: Annotated[list[str], argument("FILE…", "Output or configuration of other programs.")],
+    out: Annotated[str, flag("--out", "FILE.json", "Where the network goes; - for stdout.")] = "-",
+    kind: Annotated[str, flag("--kind", "KIND", "Kind of the files; found by itself.")] = "",
+    node: Annotated[str, flag("--node", "NAME", "Kind of every node, such as hgx-h100; it names the GPU.")] = "",
+    bandwidth: Annotated[str, flag("--bandwidth", "RATE", "Of a host's or NIC's cable without a rate.")] = "",
+    latency: Annotated[str, flag("--latency", "TIME", "Of the cable of a host or NIC.")] = "1.35us",
+    switch_latency: Annotated[str, flag("--switch-latency", "TIME", "Of a cable between switches.")] = "130ns",
+    oversubscription: Annotated[
+        str, flag("--oversubscription", "R", "Bandwidth below a switch / upwards, of cables without a rate.")
+    ] = "1",
+) -> None:
+    """Make a network file from descriptions of a fabric and of a node.
+
+    The kinds are ibnetdiscover, Slurm's topology.conf and topology.yaml (slurm), topograph, NCCL's XML (nccl),
+    nvidia-smi topo -m, GraphML, ASTRA-sim and hwloc. A fabric and a node are merged.
+    """
+    from quadrille.algorithms.units import LARGEST_RATE, LEAST_RATE, LONGEST_SECONDS
+    from quadrille.cli.parsing.numbers import measure
+    from quadrille.experiments.import_.topology import write_topology
+    from quadrille.topologies.files.imported.fabric_network import Rates
+
+    rates = Rates(
+        bandwidth=measure(bandwidth, "--bandwidth", "bandwidth", LEAST_RATE, LARGEST_RATE) if bandwidth else None,
+        latency=measure(latency, "--latency", "latency", 0.0, LONGEST_SECONDS),
+        switch_latency=measure(switch_latency, "--switch-latency", "latency", 0.0, LONGEST_SECONDS),
+        oversubscription=measure(oversubscription, "--oversubscription", "ratio", 1e-6, 1e6),
+    )
+    write_topology(files, out, kind=kind, node=node, rates=rates)

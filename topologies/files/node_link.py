@@ -13,7 +13,9 @@ carries nothing, whatever its bandwidth; an edge that is `unshared` limits no fl
 The graph's attribute `places` = [kind, count] names the compute endpoints, by
 default all GPUs, or all hosts if there are no GPUs; `per_node` of the endpoints, in
 order, share a node, by default those that links between GPUs and NVSwitches join;
-`node` names the kind of node, such as `hgx-h100`, and with it the kind of GPU.
+`node` names the kind of node, such as `hgx-h100`, and with it the kind of GPU;
+`node_names` names the compute nodes, in order.  A node may have a `label`, by which
+options name it, too.
 
 If `family` and `arguments` build these nodes and links, at any rates, the paths are
 those of the family; else paths are searched.  A network whose paths do not follow from
@@ -35,8 +37,10 @@ from quadrille.algorithms.errors import InputError
 from quadrille.topologies.files.node_link_parts import (
     check_keys,
     cores_of_nodes,
+    labels_of,
     links_of_edges,
     node_kind_of,
+    node_names_of,
     numbered,
     per_node_of,
     places_of,
@@ -48,7 +52,7 @@ from quadrille.topologies.structured_paths import ListedPaths, RouteTable
 
 SCHEMA = "quadrille/topology/1"
 KEYS = ("schema", "directed", "multigraph", "graph", "nodes", "edges", "links", "routes", "provenance")
-GRAPH_KEYS = ("name", "family", "arguments", "places", "per_node", "node")
+GRAPH_KEYS = ("name", "family", "arguments", "places", "per_node", "node", "node_names")
 
 
 def parse(text: str, path: str) -> Network:
@@ -64,7 +68,17 @@ def parse(text: str, path: str) -> Network:
         raise InputError(f"{path}: is not JSON: {error}") from None
     except RecursionError:
         raise InputError(f"{path}: is not a graph in node-link form: it is nested too deep") from None
-    data, edges = _outline(path, data)
+    return network_of(data, path)
+
+
+def network_of(value: Any, path: str) -> Network:
+    """The network of a node-link graph, as JSON has it; `path` is for messages.
+
+    Raises
+    ------
+    InputError : not a graph of this format, or a node or edge that cannot be; the message says which
+    """
+    data, edges = _outline(path, value)
     cores = cores_of_nodes(path, data["nodes"])
     numbers, kinds, indices = numbered(cores)
     links = links_of_edges(path, edges, numbers, directed=data["directed"], multigraph=data["multigraph"])
@@ -72,6 +86,7 @@ def parse(text: str, path: str) -> Network:
     endpoints = places_of(path, graph, cores)
     listed = routes_of(path, data["routes"], endpoints, len(links.ends)) if "routes" in data else None
     hosts = [name for name in cores if name.startswith("host:")] if endpoints[0] == "host" else []
+    per_node = per_node_of(path, graph)
     net = Network(
         name=graph.get("name") or Path(path).stem,
         family=graph["family"] if isinstance(graph.get("family"), str) else "file",
@@ -85,11 +100,15 @@ def parse(text: str, path: str) -> Network:
         cores=np.array([cores[host] for host in hosts], dtype=np.int64),
         paths=None if listed is None else RouteTable.of(listed),
         indices=indices,
-        per_node=per_node_of(path, graph),
+        per_node=per_node,
         node_kind=node_kind_of(path, graph),
+        labels=labels_of(path, data["nodes"]),
     )
     if "per_node" not in graph:
         net = replace(net, per_node=joined_endpoints(net))
+    if "node_names" in graph:
+        names = node_names_of(path, graph, net.endpoint_count, net.per_node)
+        net = replace(net, node_names=names, host_names=names if endpoints[0] == "host" and net.per_node == 1 else ())
     return with_unshared(net, np.array(links.unshared, dtype=bool))
 
 
@@ -101,6 +120,8 @@ def dumps(net: Network, provenance: Mapping[str, Any] | None = None) -> str:
         first, count = net.kinds["host"]
         for host in range(count):
             nodes[first + host]["cores"] = int(net.cores[host])
+    for label, name in net.labels.items():
+        nodes[net.node_number(name)]["label"] = label
     keys: dict[tuple[int, int], int] = {}
     edges = []
     columns = (net.sources, net.targets, net.bandwidths, net.latencies)
@@ -114,6 +135,7 @@ def dumps(net: Network, provenance: Mapping[str, Any] | None = None) -> str:
     graph: dict[str, Any] = {"name": net.name, "family": net.family, "arguments": dict(net.arguments)}
     graph |= {"places": list(net.endpoints), "per_node": net.per_node}
     graph |= {"node": net.node_kind} if net.node_kind else {}
+    graph |= {"node_names": list(net.node_names)} if net.node_names else {}
     outline: dict[str, Any] = {"schema": SCHEMA, "directed": True, "multigraph": True, "graph": graph}
     head = json.dumps(outline | ({"provenance": dict(provenance)} if provenance else {}))[:-1]
     lists: dict[str, Iterable[Any]] = {"nodes": nodes, "edges": edges}

@@ -18,7 +18,7 @@ from quadrille.algorithms.units import LARGEST_RATE, LEAST_RATE, LONGEST_SECONDS
 from quadrille.topologies.size_limits import MAX_COUNT
 
 NODE = re.compile(r"([a-z_]+):(0|[1-9][0-9]{0,8})")
-NODE_KEYS = ("id", "kind", "cores")
+NODE_KEYS = ("id", "kind", "cores", "label")
 EDGE_KEYS = frozenset(("source", "target", "key", "bandwidth", "latency", "unshared", "failed"))
 LARGEST = 1e300
 
@@ -179,6 +179,32 @@ def node_kind_of(path: str, graph: Mapping[str, Any]) -> str:
     if name != "" and name not in NODE_KINDS:
         raise InputError(f"{path}: node={name!r:.40} must be a kind of node: {', '.join(NODE_KINDS)}")
     return str(name)
+
+
+def node_names_of(path: str, graph: Mapping[str, Any], endpoints: int, per_node: int) -> tuple[str, ...]:
+    """Names of the compute nodes, in their order; empty if the file has none."""
+    names = graph.get("node_names", [])
+    count = -(-endpoints // per_node)
+    if not (isinstance(names, list) and all(isinstance(name, str) and name for name in names)):
+        raise InputError(f"{path}: node_names={names!r:.60} must be a list of names")
+    if names and len(names) != count:
+        raise InputError(f"{path}: node_names has {len(names)} names; there are {count} nodes")
+    if len(set(names)) < len(names):
+        raise InputError(f"{path}: node_names has a name twice")
+    return tuple(names)
+
+
+def labels_of(path: str, nodes: list[Any]) -> dict[str, str]:
+    """Node `kind:index` by its label, for the nodes that have one."""
+    labels: dict[str, str] = {}
+    for place, node in enumerate(nodes):
+        if "label" not in node:
+            continue
+        label = node["label"]
+        if not isinstance(label, str) or not label or label in labels:
+            raise InputError(f"{path}: nodes[{place}]: label={label!r:.60} must be a name that no other node has")
+        labels[label] = node["id"]
+    return labels
 
 
 def routes_of(path: str, rows: Any, endpoints: tuple[str, int], links: int) -> list[list[list[int]]]:

@@ -17,13 +17,14 @@ DEEPEST = 64
 
 @dataclass(slots=True)
 class Element:
-    """An XML element: its attributes, its children, and the path and line at which it begins."""
+    """An XML element: its attributes, its children, its text, and the path and line at which it begins."""
 
     tag: str
     attributes: dict[str, str]
     path: str
     line: int
     children: list["Element"] = field(default_factory=list)
+    text: str = ""
 
     def error(self, text: str) -> InputError:
         """An InputError whose message begins with the element's path and line."""
@@ -119,10 +120,14 @@ def elements(text: str, path: str) -> Element:
     def end(_tag: str) -> None:
         open_elements.pop()
 
+    def characters(text: str) -> None:
+        open_elements[-1].text += text
+
     def entity(name: str, *_: object) -> None:
         raise InputError(f"{path}, line {parser.CurrentLineNumber}: entity {name!r} is declared; entities are refused")
 
     parser.StartElementHandler, parser.EndElementHandler, parser.EntityDeclHandler = start, end, entity
+    parser.CharacterDataHandler, parser.buffer_text = characters, True
     try:
         parser.Parse(text, True)
     except expat.ExpatError as error:

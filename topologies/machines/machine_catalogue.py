@@ -13,7 +13,7 @@ from quadrille.algorithms.errors import unknown_name
 from quadrille.algorithms.formats.measured_rows import Achieved, Variant
 from quadrille.topologies.lazy_table import LazyTable, named_values
 from quadrille.topologies.machines.machine import Argument, Device, HostLink, Machine, Source
-from quadrille.topologies.machines.named_machine import NamedMachine
+from quadrille.topologies.machines.named_machine import OVERHEAD, NamedMachine
 from quadrille.topologies.nodes.gpus import TABLE_OF_GPU, Gpu
 from quadrille.topologies.quantity import Quantity
 
@@ -131,16 +131,31 @@ def as_machine_file(name: str, gpus: int | None = None) -> Machine:
 
 def device_of(named: NamedMachine) -> Device:
     """The device of a named machine: its peaks, its memory, and the shares of the peaks that kernels achieve."""
+    return device_of_gpu(named.gpu, named.overhead_seconds, has_kernels=named.has_kernels)
+
+
+def device_of_gpu(gpu: Gpu, overhead_seconds: float = OVERHEAD.number, *, has_kernels: bool = True) -> Device:
+    """A GPU as a device: its peaks, its memory, and the shares of the peaks that kernels achieve.
+
+    >>> from quadrille.topologies.nodes.gpus import A100_80GB
+    >>> device_of_gpu(A100_80GB) == device_of(machine("selene"))
+    True
+
+    Parameters
+    ----------
+    overhead_seconds : time to issue an op [s]
+    has_kernels : whether predictions use measured kernels of the GPU
+    """
     return Device(
-        peak_flops_per_second=dict(named.peak_flops_per_second),  # type: ignore[arg-type]
-        memory_bytes_per_second=named.memory_bytes_per_second,
-        memory_bytes=named.memory_bytes,
-        overhead_seconds=named.overhead_seconds,
-        achieved=achieved_of(named.gpu),
-        overlap_slowdown=named.gpu.overlap_slowdown,
-        communication_slowdown=named.gpu.communication_slowdown,
-        speed_sigma=named.gpu.speed_sigma,
-        kernel_table=TABLE_OF_GPU.get(named.gpu.name, "") if named.has_kernels else "",
+        peak_flops_per_second=dict(gpu.peak_flops_per_second),  # type: ignore[arg-type]
+        memory_bytes_per_second=gpu.memory_bytes_per_second,
+        memory_bytes=gpu.memory_bytes,
+        overhead_seconds=overhead_seconds,
+        achieved=achieved_of(gpu),
+        overlap_slowdown=gpu.overlap_slowdown,
+        communication_slowdown=gpu.communication_slowdown,
+        speed_sigma=gpu.speed_sigma,
+        kernel_table=TABLE_OF_GPU.get(gpu.name, "") if has_kernels else "",
     )
 
 

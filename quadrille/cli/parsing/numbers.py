@@ -1,7 +1,7 @@
-"""Parsers of single flag values: a word out of a list, and a whole number."""
+"""Parsers of single flag values: a word out of a list, a whole number, and a quantity in a range."""
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.units import MOST_DIGITS, parse_integer
+from quadrille.algorithms.units import MOST_DIGITS, parse_integer, parse_measure
 
 
 def one_of(word: str, quantity: str, accepted: tuple[str, ...]) -> str:
@@ -45,3 +45,29 @@ def whole_number(text: str, flag: str, *, least: int = 1, most: int | None = Non
         range_words = f"from {least}" if most is None else f"from {least} to {most}"
         raise InputError(f"{flag} {text!r}: a whole number {range_words} is accepted")
     return number
+
+
+def measure(text: str, flag: str, name: str, least: float, most: float) -> float:
+    """The quantity in the text, in the base unit.
+
+    >>> measure("400Gbit/s", "--bandwidth", "bandwidth", 1.0, 1e15)
+    50000000000.0
+
+    Parameters
+    ----------
+    text : value as typed
+    flag : name of the flag, for the message
+    name : name of the quantity, as in `parse_measure`
+    least, most : smallest and largest accepted quantity
+
+    Raises
+    ------
+    InputError : no such quantity, or a quantity that is out of range
+    """
+    try:
+        value = parse_measure(text, name)
+    except InputError as error:
+        raise InputError(f"{flag} {error}") from None
+    if not least <= value <= most:
+        raise InputError(f"{flag} {text}: {least:g} to {most:g} is accepted")
+    return value

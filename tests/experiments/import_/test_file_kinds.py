@@ -28,6 +28,24 @@ def test_arguments_of_megatron_are_a_job(text, tmp_path):
     assert command_of(str(tmp_path / "file")) == "job"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<system version="1">',
+        "SwitchName=leaf Nodes=node[1-4]\n",
+        "- topology: default\n  tree:\n",
+        "switches:\n  leaf:\n    nodes: [a, b]\n",
+        '{\n  "logical-dims": ["8"]\n}',
+        "npus_count: [ 8 ]\n",
+        "\tGPU0\tGPU1\nGPU0\tX\tNV4\n",
+        'Switch\t36 "S-0002c9000100d050"\t\t# "leaf" enhanced port 0 lid 1 lmc 0\n',
+    ],
+)
+def test_fabrics_and_nodes_are_a_topology(text, tmp_path):
+    (tmp_path / "file").write_text(text)
+    assert command_of(str(tmp_path / "file")) == "topology"
+
+
 def test_import_finds_the_kind_by_itself(tmp_path, capsys):
     (tmp_path / "job").write_text(json.dumps(ARGUMENTS))
     assert main(["import", str(tmp_path / "job"), "--gpus", "1"]) == 0
