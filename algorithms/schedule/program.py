@@ -179,5 +179,5 @@ def ranks_to_peer(op: Op, coordinates: Coordinates) -> int:
     """
     if not isinstance(op, Send | Receive):
         return 0
-    other = evaluate(op.to if isinstance(op, Send) else op.sender, coordinates)
-    return (other - coordinates.along[op.axis]) * coordinates.grid.stride(op.axis)
+    peer = evaluate(op.to if isinstance(op, Send) else op.sender, coordinates)
+    return (peer - coordinates.along[op.axis]) * coordinates.grid.stride(op.axis)

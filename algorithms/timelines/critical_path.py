@@ -115,8 +115,8 @@ class _Arrivals:
     def last(self, span: Span) -> Span:
         """Member of the span's group, or end of its message, that started last; the span itself if it is alone."""
         if span.to_peer:
-            other = self._other_end(span)
-            return span if other is None or other.start <= span.start else other
+            end = self._other_end(span)
+            return span if end is None or end.start <= span.start else end
         if span.group == ALONE:
             return span
         last_member = self._last.get(span.instance)
@@ -147,7 +147,7 @@ class _Arrivals:
             for iterations in self._left_out
             if (each := iterations.per_iteration.get(end.op))
         )
-        return next((found for found in earlier if found is not None), None)
+        return next((span_before for span_before in earlier if span_before is not None), None)
 
     def _channel(self, span: Span) -> Channel:
         """Sender and receiver of a message, its axis, and which end the span is."""
