@@ -4,6 +4,7 @@
     library                     MPI (or NCCL, for arrays on GPUs); `MPI_Allgatherv` only where shards have unequal sizes
     library:vector              MPI, with `MPI_Allgatherv` and `MPI_Reduce_scatter` always
     nccl                        NCCL's performance model (RCCL's on AMD's GPUs), which predicts and cannot run
+    nccl:two-level              the same, with all-to-alls in two levels: once to each node, then inside
     auto                        resolved before a run: the fastest prediction for each op, or own:ring without a machine
     default                     resolved by the machine: nccl for a prediction on GPUs of a known kind, else own:ring
 
@@ -47,6 +48,7 @@ class Choices:
     set_name : set of own algorithms (`lowering.SETS`)
     chunk_bytes : chunk size of chains and trees [B]
     nccl_algorithm, nccl_protocol : NCCL algorithm and protocol; None lets NCCL choose by size
+    two_level : whether all-to-alls of NCCL's model go once to each node, and inside it to its ranks, as DeepEP does
     per_node : by axis, number of its neighbouring ranks that share a node, if there are several nodes
         (`with_placement`)
     auto : whether a prediction will choose for each op; until then the other fields hold
@@ -65,6 +67,7 @@ class Choices:
     by_op: tuple[tuple[str, "Choices"], ...] = ()
     calls: Calls = "regular"
     by_machine: bool = False
+    two_level: bool = False
 
     def of(self, op: str) -> "Choices":
         """The choice for one op.
@@ -156,7 +159,7 @@ class Choices:
         ------
         InputError : an algorithm of NCCL other than its ring
         """
-        if self.nccl_algorithm not in (None, "ring") or self.nccl_protocol is not None:
+        if self.nccl_algorithm not in (None, "ring") or self.nccl_protocol is not None or self.two_level:
             raise InputError(
                 f"collectives '{self}': a schedule's collectives are predicted as rings of single ranks; accepted "
                 f"are nccl, nccl:ring, library, {_finer_words()}; `quadrille collective` knows NCCL's channels"
@@ -174,10 +177,11 @@ class Choices:
             case "library":
                 return self._library
             case "nccl":
-                return ":".join(word for word in ("nccl", self.nccl_algorithm, self.nccl_protocol) if word is not None)
+                algorithm = TWO_LEVEL if self.two_level else self.nccl_algorithm
+                return ":".join(word for word in ("nccl", algorithm, self.nccl_protocol) if word is not None)
 
 
-DEFAULT_WORD = "default"
+DEFAULT_WORD, TWO_LEVEL = "default", "two-level"
 DEFAULT_CHOICES = Choices(by_machine=True)
 """The choices of an experiment that names none: those of the machine."""
 LIBRARY = {str(choices): choices for choices in (Choices("library"), Choices("library", calls="vector"))}
@@ -225,6 +229,8 @@ def _nccl_choices(names: Sequence[str]) -> Choices | None:
     algorithm, *protocols = names or [""]
     if not algorithm:
         return None if names else Choices("nccl")
+    if algorithm == TWO_LEVEL:
+        return None if protocols else Choices("nccl", two_level=True)
     if algorithm not in ALGORITHMS or len(protocols) > 1:
         return None
     by_word = {protocol.lower(): protocol for protocol in ALGORITHMS[algorithm]}
@@ -243,16 +249,15 @@ def _nccl_words() -> str:
     """The accepted texts of NCCL's model: its algorithms, and the protocols of each algorithm.
 
     >>> _nccl_words()
-    'nccl (or rccl), nccl:ring|tree[:LL|LL128|Simple], nccl:nvls|nvls_tree|pat[:Simple]'
+    'nccl (or rccl), nccl:ring|tree[:LL|LL128|Simple], nccl:nvls|nvls_tree|pat[:Simple], nccl:two-level'
     """
     from quadrille.algorithms.collectives.nccl.tuning_constants import ALGORITHMS
 
     by_protocols: dict[tuple[Protocol, ...], list[str]] = {}
     for algorithm, protocols in ALGORITHMS.items():
         by_protocols.setdefault(protocols, []).append(algorithm)
-    return "nccl (or rccl), " + ", ".join(
-        f"nccl:{'|'.join(names)}[:{'|'.join(ps)}]" for ps, names in by_protocols.items()
-    )
+    words = (f"nccl:{'|'.join(names)}[:{'|'.join(ps)}]" for ps, names in by_protocols.items())
+    return ", ".join(("nccl (or rccl)", *words, f"nccl:{TWO_LEVEL}"))
 
 
 def with_placement(choices: Choices, grid: Grid, nodes: Sequence[int]) -> Choices:

@@ -8,11 +8,14 @@ names of ops whose latest instances must have ended.
 """
 
 from dataclasses import dataclass
-from typing import Literal, TypeGuard
+from typing import TYPE_CHECKING, Literal, TypeGuard
 
 from quadrille.algorithms.schedule.expressions import IntExpression
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.kernel_signatures import Function
+
+if TYPE_CHECKING:
+    from quadrille.algorithms.schedule.routed_rows import RoutedRows
 
 GemmLayout = Literal["NN", "NT", "TN"]
 SmallPrecision = Literal["fp8", "fp8-delayed", "fp8-block", "mxfp8", "nvfp4"]
@@ -190,13 +193,14 @@ class AllToAll(Communication):
     """Redistributes a matrix that `axis` cuts in one dimension to the same matrix cut in the other.
 
     With `counts`, each row goes to the rank of its expert, or `back`.  The tensor `counts` says how many rows each
-    member has for each expert; before a run the numbers are expected ones.
+    member has for each expert; before a run the numbers are expected ones.  `routed` says how a router spreads them.
     """
 
     source: str
     into: str
     counts: str = ""
     back: bool = False
+    routed: "RoutedRows | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ from quadrille.algorithms.schedule.kernel_signatures import Function
 from quadrille.algorithms.schedule.ops import AllGather, AllToAll, Gemm, Kernel, SmallPrecision
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import Program
+from quadrille.algorithms.schedule.routed_rows import RoutedRows
 from quadrille.algorithms.schedule.tensors import Copies, ElementType, Tensor
 from quadrille.algorithms.training.every_token import EveryToken, added_gradient
 from quadrille.algorithms.training.expert_grid import token_axes
@@ -238,7 +239,11 @@ class ExpertMlp:
         """Rows sent to the ranks of their experts, or back; nothing where a rank has all experts."""
         if not self.is_spread:
             return ()
-        return (AllToAll(name=name, axis=EXPERT, source=source, into=into, counts=self.counts, back=back),)
+        experts = self.experts
+        routed = RoutedRows(experts.count, experts.chosen, experts.groups, experts.chosen_groups)
+        return (
+            AllToAll(name=name, axis=EXPERT, source=source, into=into, counts=self.counts, back=back, routed=routed),
+        )
 
     def _forward(self) -> Program:
         routing = ("chosen", "shares", "places", "counts")

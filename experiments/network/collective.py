@@ -197,6 +197,7 @@ def _simulated_collective(
         machine,
         routes,
         algorithm=question.choices.nccl_algorithm,
+        two_level=question.choices.two_level,
         protocol=question.choices.nccl_protocol,
         root=question.root,
         item_bytes=question.item_bytes,

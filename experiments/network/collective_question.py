@@ -80,6 +80,10 @@ class CollectiveQuestion:
             )
         if not 0 <= self.root < self.group:
             raise InputError(f"--root {self.root}: a group of {self.group} has roots 0 to {self.group - 1}")
+        if self.choices.two_level and self.kind != "all_to_all":
+            raise InputError(
+                f"collectives {self.choices}: is for all_to_all, and {self.kind} was asked for; nccl is accepted"
+            )
         if self.root and self.kind not in ROOTED:
             raise InputError(f"--root {self.root}: {self.kind} has no root; {' and '.join(ROOTED)} have")
         if self.channels < 0:

@@ -162,7 +162,7 @@ def _smallest_microbatches(experiments: Iterable[TrainingExperiment]) -> dict[Tr
     """The configuration with the smallest microbatch, by the configuration without one."""
     smallest: dict[TrainingExperiment, TrainingExperiment] = {}
     for experiment in experiments:
-        before = smallest.setdefault(_without_microbatch(experiment), experiment)
-        if (experiment.problem.micro_batch or maxsize) < (before.problem.micro_batch or maxsize):
+        least = smallest.setdefault(_without_microbatch(experiment), experiment)
+        if (experiment.problem.micro_batch or maxsize) < (least.problem.micro_batch or maxsize):
             smallest[_without_microbatch(experiment)] = experiment
     return smallest

@@ -43,6 +43,7 @@ def rank(
     space: SearchSpace | None = None,
     *,
     destinations: Destinations | None = None,
+    jobs: int = 1,
     command: Sequence[str] = (),
     again: Callable[[SimulatedGrid | SimulatedConfiguration], str] = lambda _: "",
 ) -> GridsAnswer | SchemesAnswer:
@@ -53,6 +54,7 @@ def rank(
     question : model, machine, number of GPUs and limits of the grids
     space : schemes, pipelines, ZeRO stages and microbatches that are tried; None for the grids of the 4D algorithm
     destinations : files of the answer; None to print it
+    jobs : number of processes that share the work
     command : words of the command line, for provenance
     again : function that returns the command that simulates a grid or configuration, printed for the fastest
 
@@ -62,7 +64,7 @@ def rank(
     """
     to = destinations or Destinations()
     to.check()
-    work_sharing = open_work_sharing(quiet=to.quiet)
+    work_sharing = open_work_sharing(quiet=to.quiet, jobs=jobs)
     answer = _ranked_answer(question, space, work_sharing)
     if work_sharing.is_root:
         remark_all(_remarks(question))

@@ -1,4 +1,4 @@
-"""`WorkSharing`: MPI ranks that share independent calculations; every rank gets all results, in order."""
+"""`WorkSharing`: MPI ranks, or processes of one, that share independent calculations; all results are in order."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
+from quadrille.algorithms.errors import InputError
 from quadrille.experiments.output.progress import StepCount, progress_line
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class WorkSharing:
-    """The MPI ranks that share calculations; this process alone if there is no communicator.
+    """The MPI ranks that share calculations; this process and its workers if there is no communicator.
 
     >>> WorkSharing().share(abs, [-3, 2, -1], "counted", "numbers")
     [3, 2, 1]
@@ -27,10 +28,12 @@ class WorkSharing:
     ----------
     communicator : communicator of the ranks; None for this process alone
     quiet : whether progress is not shown
+    jobs : number of processes that share the calculations of this process, if there is no communicator
     """
 
     communicator: "Intracomm | None" = None
     quiet: bool = True
+    jobs: int = 1
 
     @property
     def is_root(self) -> bool:
@@ -63,6 +66,8 @@ class WorkSharing:
     ) -> list[Answer]:
         """The answers to some of the questions that a progress line counts, as `share` returns them."""
         ranks = self.communicator
+        if ranks is None and self.jobs > 1 and len(questions) > 1:
+            return _answers_of_processes(answer, questions, step_count, self.jobs)
         if ranks is None:
             return list(_count_answers(map(answer, questions), step_count, 1))
         own_answers = list(_count_answers(map(answer, questions[ranks.rank :: ranks.size]), step_count, ranks.size))
@@ -70,24 +75,40 @@ class WorkSharing:
         return list(chain.from_iterable(rounds))[: len(questions)]
 
 
-def open_work_sharing(*, quiet: bool) -> WorkSharing:
+def open_work_sharing(*, quiet: bool, jobs: int = 1) -> WorkSharing:
     """The work sharing of the ranks that a launcher started together, or of this process alone.
 
     Parameters
     ----------
     quiet : whether progress is not shown
+    jobs : number of processes that share the calculations, if no launcher started ranks
 
     Raises
     ------
-    InputError : the world has one rank, but the launcher started more
+    InputError : the world has one rank, but the launcher started more; jobs beside ranks of a launcher
     """
     from quadrille.runtime.host.world import announced_size
 
     if announced_size(os.environ) == 1:
-        return WorkSharing(quiet=quiet)
+        return WorkSharing(quiet=quiet, jobs=jobs)
+    if jobs > 1:
+        raise InputError(f"--jobs {jobs}: a launcher started ranks, which share the work; 1 is accepted")
     from quadrille.runtime.execution.rank_environment import start_world
 
     return WorkSharing(start_world(), quiet)
+
+
+def _answers_of_processes(
+    answer: Callable[[Question], Answer], questions: Sequence[Question], step_count: StepCount, jobs: int
+) -> list[Answer]:
+    """The answers to all questions, in their order, from worker processes."""
+    from quadrille.experiments.output.worker_processes import answer_points
+
+    answers: dict[int, Answer] = {}
+    for number, result in answer_points(questions, answer, jobs):
+        answers[number] = result
+        step_count.done += 1
+    return [answers[number] for number in range(len(questions))]
 
 
 def _count_answers(answers: Iterable[Answer], step_count: StepCount, ranks: int) -> Iterator[Answer]:

@@ -7,26 +7,25 @@ and points that were not reached have a reason that says so.  The files are also
 the sweep runs, so a sweep that is killed keeps its answers (`SavedAnswers`).
 """
 
-import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from quadrille.algorithms.errors import InputError, QuadrilleError, RunError
+from quadrille.algorithms.errors import InputError, QuadrilleError
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.progress import StepCount, progress_line
 from quadrille.experiments.output.tables import print_tables
+from quadrille.experiments.output.worker_processes import answer_points
 from quadrille.experiments.sweep.sweep_points import SweepPoint
 from quadrille.experiments.sweep.sweep_report import reason_lines, sweep_table, write_files
 from quadrille.experiments.sweep.sweep_result import NOT_REACHED, Sweep, SweepAnswer, sweep_rows
 from quadrille.experiments.sweep.varied_key import VariedKey
 from quadrille.runtime.host.console import remark_all
-from quadrille.runtime.host.processes import end_with_parent
 from quadrille.runtime.launching.supervise import signals_as_interrupts
 
 Point = TypeVar("Point")
@@ -187,51 +186,6 @@ def put_answers(
         for place, answer in show_progress(answers_in_any_order, len(numbers), quiet=quiet):
             answers[numbers[place]] = answer
             after_answer()
-
-
-def answer_points(
-    points_to_answer: Sequence[Point], question: Callable[[Point], SweepAnswer], jobs: int = 1
-) -> Generator[tuple[int, SweepAnswer], None, None]:
-    """The index and the answer of every point, in the order in which answers are ready.
-
-    Closing the generator ends the processes.
-
-    Parameters
-    ----------
-    question : function that returns the answer at a point
-    jobs : number of processes that share the points
-
-    Raises
-    ------
-    RunError : a process ended before its point was answered
-    """
-    if jobs == 1 or len(points_to_answer) < 2:
-        yield from enumerate(map(question, points_to_answer))
-        return
-    from concurrent.futures import ProcessPoolExecutor, as_completed
-    from concurrent.futures.process import BrokenProcessPool
-    from multiprocessing import active_children
-
-    others = set(active_children())
-    pool = ProcessPoolExecutor(min(jobs, len(points_to_answer)), initializer=_end_with_main_process)
-    try:
-        numbers = {pool.submit(question, point): number for number, point in enumerate(points_to_answer)}
-        for future in as_completed(numbers):
-            yield numbers[future], future.result()
-    except BrokenProcessPool:
-        raise RunError("a process of --jobs ended before its point was done; fewer need less memory") from None
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in set(active_children()) - others:
-            process.terminate()
-
-
-def _end_with_main_process() -> None:
-    """Has this process end with the main one, and leaves Ctrl-C to that, as it reaches every process of a terminal."""
-    end_with_parent()
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
 
 
 def show_progress(

@@ -3,7 +3,7 @@
 `rank`, `sweep --best-grid` and the scaling study use the same words:
 
     no grid fits    grids need more memory than a device has; the largest part of it is named, and grids that are left
-                    out for other reasons are counted
+                    out for other reasons are counted, with an example of the most frequent reason
     no … is left    grids are left out for other reasons; each reason is counted, with examples
 """
 
@@ -204,9 +204,12 @@ class ExcludedGrids:
         """
         if self.least is None:
             return InputError(f"no {noun} is left: {'; '.join(self.lines())}")
-        others = [f"{self.counts[reason]} by {reason}" for reason in self._reasons() if reason != MEMORY]
+        reasons = [reason for reason in self._reasons() if reason != MEMORY]
+        others = [f"{self.counts[reason]} by {reason}" for reason in reasons]
+        if others:
+            others[0] += f", such as {': '.join(self.examples[reasons[0]].split(': ')[:2])}"
         message = step_shortage(self.least, subject, machine, sharing).message(machine)
-        return InputError("; left out are also ".join([message, *([", ".join(others)] if others else [])]))
+        return InputError("; left out are also ".join([message, *(["; ".join(others)] if others else [])]))
 
     def lines(self) -> list[str]:
         """A line for each reason, the most frequent reason first.

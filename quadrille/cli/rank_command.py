@@ -138,9 +138,11 @@ RANKED = flags_from(
 )
 """The flags of the model, of the search space and of the simulation."""
 
+Jobs = Annotated[str, flag("--jobs", "N", "Processes that share the configurations.")]
+
 
 @app.command("rank")
-@with_flags(FROM_FILE, RANKED, GRANULARITY, ON_MACHINE, flags_of(json=(Json, "")), NO_PROGRESS)
+@with_flags(FROM_FILE, RANKED, GRANULARITY, ON_MACHINE, flags_of(json=(Json, ""), jobs=(Jobs, "1")), NO_PROGRESS)
 def rank(invocation: click.Context, **values: Any) -> None:
     """Rank the configurations of a GPT by a closed form of its step.  The best are simulated.
 
@@ -149,6 +151,7 @@ def rank(invocation: click.Context, **values: Any) -> None:
 
     As: quadrille rank --gpt 20b --batch 32 --gpus 32 --machine perlmutter
     """
+    from quadrille.cli.parsing.numbers import whole_number
     from quadrille.cli.parsing.ranking import command_of_fastest, parse_question, parse_space
     from quadrille.cli.parsing.runs import files_read
     from quadrille.experiments.output.destinations import Destinations, Detail
@@ -161,6 +164,7 @@ def rank(invocation: click.Context, **values: Any) -> None:
         question,
         parse_space(words, has_experts=question.problem.experts is not None) if words.ranks_schemes else None,
         destinations=Destinations(json=values["json"], read=on.files | files_read(words), detail=detail),
+        jobs=whole_number(values["jobs"], "--jobs"),
         command=invocation.obj,
         again=lambda best: command_of_fastest(words, on, best),
     )

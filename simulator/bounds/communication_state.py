@@ -321,7 +321,8 @@ class CommunicationState:
         if key not in self._nccl_costs:
             size = self._schedule_work.buffer_bytes(op, coordinates, groups[:, 0])
             seconds = nccl.seconds(op, coordinates, groups, size)
-            like = collective_kind(op), evaluate(getattr(op, "root", 0), coordinates), size, groups.shape, key[1]
+            root, routed = evaluate(getattr(op, "root", 0), coordinates), getattr(op, "routed", None)
+            like = collective_kind(op), root, routed, size, groups.shape, key[1]
             if like not in self._nccl_costs:
                 time_parts = OpTimeParts.of(ranks)
                 time_parts.bandwidth[groups] = seconds

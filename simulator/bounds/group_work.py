@@ -288,7 +288,7 @@ class ScheduleWork:
 
     def _cached_kinds(
         self,
-        what: str,
+        analysis: str,
         op: Op,
         dependence: Dependence,
         coordinates: Coordinates,
@@ -299,9 +299,9 @@ class ScheduleWork:
 
         Parameters
         ----------
-        what : name of the analysis
+        analysis : name of what is analysed
         """
-        key = what, self.key(op, coordinates), *self._position(dependence.axes, ranks)
+        key = analysis, self.key(op, coordinates), *self._position(dependence.axes, ranks)
         if key not in self._kinds_of:
             result = self._kinds(dependence, coordinates, ranks, analyse)
             if self._kinds_room <= 0:

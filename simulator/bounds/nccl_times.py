@@ -18,7 +18,7 @@ from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.collectives.nccl.tuning_constants import Algorithm, Protocol
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.expressions import evaluate
-from quadrille.algorithms.schedule.ops import Collective, CollectiveKind, collective_kind
+from quadrille.algorithms.schedule.ops import AllToAll, Collective, CollectiveKind, collective_kind
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.simulator.collectives.nccl.collective import NcclResult, nccl_collective
 from quadrille.simulator.collectives.nccl.layout import NEUTRAL_SETTINGS
@@ -29,11 +29,28 @@ from quadrille.topologies.network import Floats
 from quadrille.topologies.routes.routing import Routes
 
 if TYPE_CHECKING:
+    from quadrille.algorithms.schedule.routed_rows import RoutedRows
     from quadrille.simulator.bounds.equal_places import Place, PlacedResult
 
 Key = tuple[object, ...]
 LEAST_ITEM_BYTES = 2
 """Size of the smallest elements of a schedule [B]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A collective on some groups.
+
+    Parameters
+    ----------
+    size : size of the buffer [B]
+    routed : how a router spread the rows of the buffer, where this counts
+    """
+
+    kind: CollectiveKind
+    size: float
+    root: int
+    routed: "RoutedRows | None"
 
 
 @dataclass(slots=True, eq=False)
@@ -87,18 +104,19 @@ class NcclTimes:
 
     def _result(self, op: Collective, coordinates: Coordinates, groups: Ints, size: float) -> NcclResult:
         """NCCL's result for these groups, cached."""
-        kind, root = collective_kind(op), evaluate(getattr(op, "root", 0), coordinates)
-        key = kind, root, size, groups.shape, groups.tobytes()
+        routed = op.routed if isinstance(op, AllToAll) and self.choices.two_level else None
+        question = Question(collective_kind(op), size, evaluate(getattr(op, "root", 0), coordinates), routed)
+        key = question, groups.shape, groups.tobytes()
         if key not in self._results:
             if not self._routes:
                 self._routes.append(routes_of(self.machine, self.placement.net))
-            self._results[key] = self._in_place(kind, size, groups, root)
+            self._results[key] = self._in_place(question, groups)
         return self._results[key]
 
-    def _in_place(self, kind: CollectiveKind, size: float, groups: Ints, root: int) -> NcclResult:
+    def _in_place(self, question: "Question", groups: Ints) -> NcclResult:
         """The result, simulated unless it is known of the corresponding groups in an equal place."""
         if groups.size == len(self.placement.of_rank):  # no other groups of equal size are left
-            return self._simulate_requested(kind, size, groups, root)
+            return self._simulate_requested(question, groups)
         from quadrille.simulator.bounds.equal_places import PlacedResult, place_of
 
         endpoints = self.placement.of_rank[groups]
@@ -108,49 +126,45 @@ class NcclTimes:
             self._places[at] = place_of(members, self._routes[0])
         place = self._places[at]
         if place is None:
-            return self._simulate_requested(kind, size, groups, root)
-        key = kind, root, size, groups.shape, np.searchsorted(members, endpoints).tobytes(), place.key
+            return self._simulate_requested(question, groups)
+        key = question, groups.shape, np.searchsorted(members, endpoints).tobytes(), place.key
         if key not in self._by_place:
-            self._by_place[key] = PlacedResult(self._simulate_requested(kind, size, groups, root), groups, place)
+            self._by_place[key] = PlacedResult(self._simulate_requested(question, groups), groups, place)
         return self._by_place[key].at(groups, place)
 
-    def _simulate_requested(self, kind: CollectiveKind, size: float, groups: Ints, root: int) -> NcclResult:
+    def _simulate_requested(self, question: "Question", groups: Ints) -> NcclResult:
         """The result with the requested algorithm if NCCL has it for this collective, else with NCCL's own choice."""
         wanted = self.choices
         try:
-            result = self._by(kind, size, groups, root, wanted.nccl_algorithm, wanted.nccl_protocol)
+            result = self._by(question, groups, wanted.nccl_algorithm, wanted.nccl_protocol)
         except InputError as refused:
             if wanted.nccl_algorithm is None:
                 raise
             self._refused.append(refused)
-            return self._by(kind, size, groups, root, None, None)
+            return self._by(question, groups, None, None)
         self._accepted = True
         return result
 
     def _by(
-        self,
-        kind: CollectiveKind,
-        size: float,
-        groups: Ints,
-        root: int,
-        algorithm: Algorithm | None,
-        protocol: Protocol | None,
+        self, question: "Question", groups: Ints, algorithm: Algorithm | None, protocol: Protocol | None
     ) -> NcclResult:
         """The result with one algorithm and protocol."""
         endpoints, routes = self.placement.of_rank, self._routes[0]
         share = self.machine.device.collectives_between_share
         return nccl_collective(
-            kind,
-            size,
+            question.kind,
+            question.size,
             groups,
             endpoints,
             self.machine,
             routes,
             algorithm=algorithm,
             protocol=protocol,
-            root=root,
+            root=question.root,
             settings=NEUTRAL_SETTINGS if share == 1 else replace(NEUTRAL_SETTINGS, between=share),
             item_bytes=LEAST_ITEM_BYTES,
+            two_level=self.choices.two_level,
+            routed=question.routed,
         )
 
     def check(self) -> None:

@@ -13,6 +13,7 @@ groups at once, comes from the links:
     nvls_tree   nvls inside the nodes; each GPU's part goes through a tree over the nodes, by its own NIC
     sendrecv    for all-to-all and send-receive: all messages at once; between nodes by the NIC of the receiver's rail
                 (`pxn.py`)
+    two levels  for all-to-all, if it is asked for: once to each node over the network, then inside (`two_level.py`)
 
 Inside a node whose GPUs' collectives were measured, a table says how long this takes
 (`measured.py`), and the links say which bytes go where.
@@ -22,7 +23,7 @@ data-sheet rate NCCL counts what arrives beside headers (`layout.py`).
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -55,6 +56,9 @@ from quadrille.topologies.joined_gpus import links_between_gpus
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.routes.routing import Routes
 
+if TYPE_CHECKING:
+    from quadrille.algorithms.schedule.routed_rows import RoutedRows
+
 __all__ = ["DEFAULT_OPTIONS", "NEUTRAL_SETTINGS", "NcclResult", "NcclSettings", "nccl_collective"]
 
 DEFAULT_OPTIONS = SimulationOptions()
@@ -68,6 +72,7 @@ class NcclResult:
     Parameters
     ----------
     library : name of the library: RCCL, NCCL's fork, on AMD's GPUs
+    two_level : whether an all-to-all goes once to each node, which NCCL itself does not do
     """
 
     result: CollectiveResult
@@ -75,10 +80,13 @@ class NcclResult:
     path_count: int
     why: str
     library: Library = "nccl"
+    two_level: bool = False
 
     @property
     def label(self) -> str:
         """NCCL's choice in words."""
+        if self.two_level:
+            return "two-level exchange (as DeepEP)"
         return f"{self.library}{self.plan.label.removeprefix('nccl')}"
 
 
@@ -96,6 +104,8 @@ def nccl_collective(
     item_bytes: int = 1,
     settings: NcclSettings = NEUTRAL_SETTINGS,
     options: SimulationOptions = DEFAULT_OPTIONS,
+    two_level: bool = False,
+    routed: "RoutedRows | None" = None,
 ) -> NcclResult:
     """Simulates the collective by NCCL, by all groups at once.
 
@@ -104,6 +114,8 @@ def nccl_collective(
     groups : ranks of each group [groups, members]
     endpoints : endpoint of each rank
     item_bytes : size of an element [B]; 1 if it is not known
+    two_level : whether an all-to-all over several nodes goes once to each node, and inside to its members
+    routed : how a router spread the rows of the buffer, of which two levels send fewer; None for other buffers
 
     Raises
     ------
@@ -129,6 +141,7 @@ def nccl_collective(
         settings,
     )
     unplaced_why = ""
+    in_levels = two_level and nccl_plan.algorithm == "sendrecv" and _has_levels(kind, group)
     match nccl_plan.algorithm:
         case "ring":
             result, paths = simulate_rings(placed)
@@ -142,9 +155,8 @@ def nccl_collective(
         case "pat":
             result, paths = unplaced(placed), nccl_plan.channels
         case "sendrecv":
-            relays = not is_amd(machine)
-            result, paths = simulate_sends(placed, relays=relays), 1
-    why = _reason(nccl_plan, paths, group, algorithm, protocol) + unplaced_why
+            result, paths = _sends(placed, routed, in_levels=in_levels, relays=not is_amd(machine)), 1
+    why = _reason(nccl_plan, paths, group, algorithm, protocol, in_levels=in_levels) + unplaced_why
     if algorithm is None and protocol is None and "nvswitch" in routes.net.kinds:
         from quadrille.simulator.collectives.nccl.measured import measured_time, with_time  # of nodes with NVSwitches
 
@@ -155,7 +167,7 @@ def nccl_collective(
             result, why = with_time(result, measured), why + measured.why
     library: Library = "rccl" if is_amd(machine) else "nccl"
     launched = replace(result, seconds=result.seconds + settings.launch_seconds)
-    return NcclResult(launched, nccl_plan, paths, why, library)
+    return NcclResult(launched, nccl_plan, paths, why, library, in_levels)
 
 
 def _plan(
@@ -177,10 +189,32 @@ def _plan(
     return plan(kind, size_bytes, group, choose(kind, size_bytes, group, algorithm=algorithm, protocol=protocol))
 
 
+def _has_levels(kind: CollectiveKind, group: NcclGroup) -> bool:
+    """Whether a collective may go once to each node, and inside to its members."""
+    return kind == "all_to_all" and group.nodes > 1
+
+
+def _sends(placed: PlacedPlan, routed: "RoutedRows | None", *, in_levels: bool, relays: bool) -> CollectiveResult:
+    """Messages in one group: in two levels, or each from its sender to its receiver."""
+    if not in_levels:
+        return simulate_sends(placed, relays=relays)
+    from quadrille.simulator.collectives.nccl.two_level import simulate_two_levels  # rarely asked for
+
+    return simulate_two_levels(placed, routed)
+
+
 def _reason(
-    nccl_plan: NcclPlan, paths: int, group: NcclGroup, algorithm: Algorithm | None, protocol: Protocol | None
+    nccl_plan: NcclPlan,
+    paths: int,
+    group: NcclGroup,
+    algorithm: Algorithm | None,
+    protocol: Protocol | None,
+    *,
+    in_levels: bool,
 ) -> str:
     """The reason for a plan, in words."""
+    if in_levels:
+        return f"asked for: once to each of {group.nodes} nodes over the network, then over the links inside"
     if nccl_plan.algorithm == "sendrecv":
         return f"all messages in one group, which NCCL sends at once; {group.nodes} nodes"
     requested = " and ".join(word for word in (algorithm, protocol) if word)
