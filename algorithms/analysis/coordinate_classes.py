@@ -20,7 +20,7 @@ from quadrille.algorithms.analysis.coordinate_dependence import lengths
 from quadrille.algorithms.analysis.root_distances import CHAIN, RootDistanceRule, owners_are_equivalent, root_distance
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.expressions import Affine, IntExpression, PanelOwner, variables
-from quadrille.algorithms.schedule.grid import AXES, EXPERT_AXES, Axis, Grid
+from quadrille.algorithms.schedule.grid import AXES, EXPERT, EXPERT_AXES, Axis, Grid
 from quadrille.algorithms.schedule.ops import (
     Broadcast,
     Collective,
@@ -175,15 +175,15 @@ def _add_part(part: Part, name: str, schedule: Schedule, classes: CoordinateClas
         classes.distinct_axes |= {axis for axis in AXES if axis == part.panel.shared_over}
         return
     if part.loads and schedule.grid.expert > 1:
-        classes.distinct_axes.add("data")
+        classes.distinct_axes |= schedule.grid.box_axes(EXPERT)
     rotated_axis = part.cut_over[-1] if part.rotated_by else None
     for axis in part.cut_over:
         length = schedule.grid.length(axis)
         starts = {
             start for size in lengths_before_cut(schedule, part, axis) for start in uneven_cut_starts(size, length)
         }
-        if axis in EXPERT_AXES:  # factors of the data axis
-            classes.distinct_axes |= {"data"} if starts else set()
+        if axis in EXPERT_AXES:  # factors of the ranks of a stage
+            classes.distinct_axes |= schedule.grid.box_axes(axis) if starts else set()
         elif axis == rotated_axis and starts:
             _add_rotated_part(part, name, starts, schedule, classes)
         else:
@@ -213,7 +213,7 @@ def _add_communication(op: Op, schedule: Schedule, choices: Choices, classes: Co
     elif isinstance(op, Shift):
         classes.distinct_axes |= _add_shift(op.distance, op.axis, classes)
     elif not isinstance(op, Collective) or choices.of(op.name).algorithm(collective_kind(op)) not in ROOTLESS:
-        classes.distinct_axes.add("data" if op.axis in EXPERT_AXES else op.axis)
+        classes.distinct_axes |= schedule.grid.box_axes(op.axis)
 
 
 def _add_rooted(op: Broadcast | Reduce, schedule: Schedule, choices: Choices, classes: CoordinateClasses) -> None:

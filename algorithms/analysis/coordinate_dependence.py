@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Generic, TypeVar
 
 from quadrille.algorithms.schedule.expressions import Affine, Expression, IntExpression, PanelCount, PanelOwner, Sum
-from quadrille.algorithms.schedule.grid import ALL_AXES, AXES, Axis, Grid
+from quadrille.algorithms.schedule.grid import ALL_AXES, AXES, EXPERT, Axis, Grid
 from quadrille.algorithms.schedule.ops import Communication, Op, reads, writes
 from quadrille.algorithms.schedule.parts import Coordinates, Panel, Part, cut, is_mean
 from quadrille.algorithms.schedule.schedule import Schedule
@@ -177,7 +177,7 @@ def _add_loaded(part: Part, schedule: Schedule, result: Dependence) -> set[int]:
     if grid.expert == 1:
         return sizes
     result.distinct_axes.add("expert")
-    ranks = [Coordinates(grid, schedule.sizes, {"data": rank}) for rank in range(grid.expert)]
+    ranks = [Coordinates(grid, schedule.sizes, grid.coordinates(rank)) for rank in grid.group(0, EXPERT)]
     return {part.loaded(size, rank) for size in sizes for rank in ranks}
 
 

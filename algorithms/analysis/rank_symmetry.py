@@ -71,9 +71,12 @@ def _split_by_pieces(
     for axis in AXES:
         if 1 < schedule.grid.length(axis) > len(classes.intervals(axis)):
             classes.starts[axis] |= _piece_boundaries(schedule, axis, classes, walks, changes)
-    for axis in EXPERT_AXES if schedule.grid.expert > 1 and "data" not in classes.distinct_axes else ():
-        if _piece_boundaries(schedule, axis, classes, walks, changes):
-            classes.distinct_axes.add("data")
+    grid = schedule.grid
+    for axis in EXPERT_AXES if grid.expert > 1 else ():
+        if not grid.box_axes(axis) <= classes.distinct_axes and _piece_boundaries(
+            schedule, axis, classes, walks, changes
+        ):
+            classes.distinct_axes |= grid.box_axes(axis)
     return any(len(classes.intervals(axis)) > before[axis] for axis in AXES)
 
 

@@ -12,7 +12,7 @@ from quadrille.algorithms.analysis.layout_checks import check_op
 from quadrille.algorithms.analysis.rank_symmetry import equivalent_ranks
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.schedule.grid import WITHIN_STAGE, Axis
 from quadrille.algorithms.schedule.kernel_signatures import OF_EXPERTS, SIGNATURES, Summed
 from quadrille.algorithms.schedule.ops import (
     AllReduce,
@@ -294,7 +294,8 @@ class _Sums:
 
     def _of_experts(self, axes: frozenset[Axis]) -> frozenset[Axis]:
         """Returns the axes that cut the rows of an expert, which are on the ranks that hold the expert."""
-        return (axes - {"data"}) | {self.schedule.grid.replicas}
+        grid = self.schedule.grid
+        return axes if grid.expert == 1 else (axes - {*WITHIN_STAGE}) | {grid.replicas}
 
     def _shared(self, tensor: Tensor) -> frozenset[Axis]:
         """Returns the axes whose members each hold only their own panels of a tensor."""

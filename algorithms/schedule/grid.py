@@ -1,15 +1,21 @@
 """The process grid: a pipeline × data × context × z × y × x box of ranks, and the groups along its axes.
 
-Experts have their own factorisation of the data ranks, data = replica × expert:
+Experts have their own factorisation of the ranks of a pipeline stage, data × context × z × y × x = replica × expert:
 
-    data coordinate       0  1  2  3  4  5  6  7
+    data=4, x=2, expert=4
+    rank                  0  1  2  3  4  5  6  7
+    x coordinate          0  1  0  1  0  1  0  1
+    data coordinate       0  0  1  1  2  2  3  3
     expert coordinate     0  1  2  3  0  1  2  3      ranks of one group share out all experts
     replica coordinate    0  0  0  0  1  1  1  1      ranks of one group hold the same experts
 
-So a dense layer sees all data ranks, and a layer of experts sees replica × expert.  `expert` adds no ranks.
+So a dense layer sees the box, and a layer of experts sees replica × expert.  `expert` adds no ranks.  The ranks of a
+stage are numbered in the order of the axes.  Ranks of a group have equal distances; where pipeline is neither the
+slowest nor the fastest axis of several ranks, that needs as many ranks along expert as are faster than pipeline.
 
 Source: Singh et al., "A Hybrid Tensor-Expert-Data Parallelism Approach to Optimize Mixture-of-Experts Training" (TED),
-ICS 2023, section 4; NVIDIA, Megatron Core, `--expert-model-parallel-size`.
+ICS 2023, section 4; NVIDIA, Megatron Core, `--expert-model-parallel-size` and `--expert-tensor-parallel-size 1`,
+megatron.core.parallel_state (a rank generator of its own for experts).
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,7 +44,9 @@ Axis = Literal["pipeline", "data", "context", "z", "y", "x", "expert", "replica"
 AXES: tuple[Axis, ...] = ("pipeline", "data", "context", "z", "y", "x")
 """Axes of the box: their lengths multiply to the number of ranks."""
 EXPERT_AXES: tuple[Axis, ...] = ("expert", "replica")
-"""The two factors of the data axis in layers of experts."""
+"""The two factors of the ranks of a pipeline stage in layers of experts."""
+WITHIN_STAGE: tuple[Axis, ...] = AXES[1:]
+"""Axes along which the ranks of a pipeline stage differ."""
 ALL_AXES: tuple[Axis, ...] = get_args(Axis)
 EXPERT: Axis = "expert"
 REPLICA: Axis = "replica"
@@ -63,12 +71,12 @@ class Grid:
     (0, 2)
     >>> grid = Grid(data=4, x=2, expert=2)
     >>> grid.size, grid.group(5, "data"), grid.group(5, "expert"), grid.group(5, "replica")
-    (8, (1, 3, 5, 7), (5, 7), (1, 5))
+    (8, (1, 3, 5, 7), (4, 5), (1, 3, 5, 7))
 
     Raises
     ------
-    InputError : a length below one; an order that names an axis twice; experts that the data ranks do not divide among
-        them
+    InputError : a length below one; an order that names an axis twice; ranks along expert that do not divide those of
+        a stage, or that the order of the axes spaces unevenly
     """
 
     data: int = 1
@@ -88,13 +96,40 @@ class Grid:
             raise InputError(f"grid {self}: {self.size} ranks; at most {MOST_RANKS} are accepted")
         if len(set(self.order)) < len(self.order) or not set(self.order) <= set(AXES):
             raise InputError(f"order {','.join(self.order)} must name each of {','.join(AXES)} at most once")
-        if self.data % self.expert:
-            divisors = ", ".join(str(length) for length in range(1, self.data + 1) if not self.data % length)
-            raise InputError(
-                f"grid expert={self.expert}: groups of that many of the data={self.data} ranks share out the experts, "
-                f"so it divides data: accepted are {divisors}"
-            )
         object.__setattr__(self, "order", complete_order(self.order))
+        if self.expert > 1:
+            self._check_experts()
+
+    def _check_experts(self) -> None:
+        """Checks that ranks along expert divide those of a stage, and have equal distances.
+
+        Raises
+        ------
+        InputError : names the accepted lengths
+        """
+        ranks = self.stage_size
+        if ranks % self.expert:
+            divisors = ", ".join(str(length) for length in range(1, ranks + 1) if not ranks % length)
+            raise InputError(
+                f"grid expert={self.expert}: groups of that many of the {ranks} ranks of a pipeline stage share out "
+                f"the experts, so it divides {ranks}: accepted are {divisors}"
+            )
+        faster = self._faster_than_pipeline
+        if self.pipeline > 1 and 1 < faster < ranks and self.expert != faster:
+            raise InputError(
+                f"grid expert={self.expert} on order {','.join(self.order)}: pipeline lies between the ranks of a "
+                f"stage: expert={faster} is accepted, and so is pipeline last"
+            )
+
+    @property
+    def stage_size(self) -> int:
+        """Number of ranks of a pipeline stage."""
+        return self.size // self.pipeline
+
+    @property
+    def _faster_than_pipeline(self) -> int:
+        """Product of the lengths of the axes that are faster than pipeline."""
+        return prod(self.length(axis) for axis in self.order[: self.order.index("pipeline")])
 
     @property
     def size(self) -> int:
@@ -119,15 +154,20 @@ class Grid:
     def length(self, axis: Axis) -> int:
         """Number of ranks along `axis`."""
         if axis == "replica":
-            return self.data // self.expert
+            return self.stage_size // self.expert
         length: int = getattr(self, axis)
         return length
 
     def stride(self, axis: Axis) -> int:
         """Distance, in ranks, between two neighbours along `axis`."""
         if axis in EXPERT_AXES:
-            return self.stride("data") * (self.expert if axis == "replica" else 1)
+            return self._distance(self.expert if axis == "replica" else 1)
         return prod(self.length(faster) for faster in self.order[: self.order.index(axis)])
+
+    def _distance(self, position: int) -> int:
+        """Distance, in ranks, between the first rank of a stage and the rank at a position in the stage."""
+        faster = self._faster_than_pipeline
+        return position if position < faster else position * self.pipeline
 
     def coordinate(self, rank: int, axis: Axis) -> int:
         """Coordinate of a rank along an axis."""
@@ -141,22 +181,52 @@ class Grid:
         """The coordinates with those along the axes of experts, if ranks share out experts."""
         if self.expert == 1:
             return dict(along)
-        replica, expert = divmod(along.get("data", 0), self.expert)
+        replica, expert = divmod(self._position(along), self.expert)
         return {**along, "expert": expert, "replica": replica}
+
+    def _position(self, along: Mapping[Axis, int]) -> int:
+        """Number of a rank among those of its stage."""
+        position = 0
+        for axis in reversed(self.order):
+            if axis != "pipeline":
+                position = position * self.length(axis) + along.get(axis, 0)
+        return position
+
+    def box_axes(self, axis: Axis) -> set[Axis]:
+        """The axes of the box along which the coordinate along an axis changes: itself, or some within a stage.
+
+        >>> grid = Grid(data=4, x=2, expert=2)
+        >>> grid.box_axes("expert"), grid.box_axes("replica"), grid.box_axes("data")
+        ({'x'}, {'data'}, {'data'})
+        """
+        if axis not in EXPERT_AXES:
+            return {axis}
+        faster, changing = 1, set[Axis]()
+        for box_axis in self.order:
+            if box_axis == "pipeline" or (length := self.length(box_axis)) == 1:
+                continue
+            if faster % self.expert if axis == "expert" else self.expert % (faster * length):
+                changing.add(box_axis)
+            faster *= length
+        return changing
 
     def moved(self, along: Mapping[Axis, int], axis: Axis, coordinate: int) -> dict[Axis, int]:
         """The coordinates of the member at a coordinate of the group along an axis.
 
-        >>> grid = Grid(data=4, expert=2)
-        >>> grid.moved(grid.coordinates(2), "expert", 1)["data"]
-        3
+        >>> grid = Grid(data=2, x=2, expert=4)
+        >>> moved = grid.moved(grid.coordinates(0), "expert", 3)
+        >>> moved["data"], moved["x"]
+        (1, 1)
         """
         if self.expert == 1:
             return {**along, axis: coordinate}
+        moved = {**along, axis: coordinate}
         if axis in EXPERT_AXES:
-            factors = {**along, axis: coordinate}
-            axis, coordinate = "data", factors["replica"] * self.expert + factors["expert"]
-        return self.with_expert_axes({**along, axis: coordinate})
+            position = moved["replica"] * self.expert + moved["expert"]
+            for box_axis in self.order:
+                if box_axis != "pipeline":
+                    position, moved[box_axis] = divmod(position, self.length(box_axis))
+        return self.with_expert_axes(moved)
 
     def rank_at(self, coordinates: Mapping[Axis, int]) -> int:
         """Returns the rank at these coordinates along the axes of the box; omitted axes are at 0."""

@@ -6,7 +6,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
 from quadrille.algorithms.schedule.expressions import IntExpression, evaluate, variables
-from quadrille.algorithms.schedule.grid import AXES, EXPERT_AXES, Axis
+from quadrille.algorithms.schedule.grid import AXES, EXPERT_AXES, WITHIN_STAGE, Axis
 from quadrille.algorithms.schedule.parts import Coordinates, Part, cut
 
 if TYPE_CHECKING:
@@ -173,7 +173,8 @@ class Tensor:
         repeated = frozenset(AXES) - cut_over - ({self.held_at[0]} if self.held_at else set())
         if not cut_over & {*EXPERT_AXES}:
             return repeated
-        return (repeated - {"data"}) | (frozenset(EXPERT_AXES) - cut_over if "data" not in cut_over else frozenset())
+        outside, within = repeated - {*WITHIN_STAGE}, frozenset(EXPERT_AXES) - cut_over
+        return outside if cut_over & {*WITHIN_STAGE} else outside | within
 
     def block(self, coordinates: Coordinates) -> Block:
         """The block of the rank at the coordinates."""

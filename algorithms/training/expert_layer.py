@@ -8,7 +8,7 @@ Each token has a row for each chosen expert.  A rank sorts its rows by expert, s
 (all-to-all), multiplies the rows of each of its experts, and sends them back.  Only a run tells how many rows an expert
 has.  Ranks of one group along `expert` share out the experts; ranks along `replica` hold the same ones (`grid.py`).
 Other axes that cut tokens (z, context, and x with sequence parallelism) cut them here, too: each rank routes its own
-tokens, ranks along these axes hold the same experts, and gradients are summed over the axes.
+tokens, and the ranks of a stage share out the experts, whichever axes they differ along.
 
 The auxiliary loss keeps loads even.  It is that of each sequence, so it is the same on every grid and in microbatches:
 
@@ -130,10 +130,10 @@ class ExpertMlp:
         """The choices of the router, and the gradients of its scores."""
         stream, chosen = scheme.stream, Part("chosen")
         cuts, experts = self.cuts(scheme), Part(EXPERTS)
-        routers = Part(ROUTERS, (*cuts, "data"))
+        routers = Part(ROUTERS, ("replica", EXPERT) if self.is_spread else (*cuts, "data"))
         stage = Part(STAGES, ("pipeline",))
         counts = Tensor("counts", routers, experts, copies=self.copies, dtype=INTEGERS)
-        of_group = replace(counts, name="all counts", rows=Part(ROUTERS, (*cuts, "replica")))
+        of_group = replace(counts, name="all counts", rows=Part(ROUTERS, ("replica",)))
         scores = stream if stream.finer else scheme.inner
         return (
             *(
@@ -189,7 +189,7 @@ class ExpertMlp:
             Tensor(f"experts {name} W", rows, width, copies=self.copies)
             for name, rows, width in zip(("up", "down"), (up, down), columns, strict=True)
         )
-        summed_over = (*self.cuts(scheme), replicas)
+        summed_over = (replicas,) if self.is_spread else (*self.cuts(scheme), replicas)
         weights = tuple(Parameter(tensor, summed_over, replicas=replicas) for tensor in tensors)
         if not self.experts.biases:
             return weights

@@ -32,7 +32,7 @@ from typing import Any
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.passes.rewriting import rename_tensors
-from quadrille.algorithms.schedule.grid import Axis, Grid
+from quadrille.algorithms.schedule.grid import REPLICA, Axis, Grid
 from quadrille.algorithms.schedule.ops import (
     AllGather,
     Kernel,
@@ -78,7 +78,7 @@ class ParameterSharding:
     buckets : buckets of parameters whose optimizer state is in host memory; None for state on the device
     pruning : pruned matrices, and whether their states are compressed (`sparsity.py`)
     axes : axes over which states are sharded, outermost first: data, and context if it is longer than 1
-    alone : axes with one rank
+    alone : axes of parameters with one rank; context counts with data
     """
 
     zero: int
@@ -219,7 +219,7 @@ def parameter_sharding(
     buckets: Buckets | None = None,
     pruning: Pruning = NO_PRUNING,
 ) -> ParameterSharding:
-    """Sharding and precision of the parameters on a grid; with data = 1 nothing is sharded.
+    """Sharding and precision of the parameters on a grid; a parameter of one rank along its axis is not sharded.
 
     Parameters
     ----------
@@ -234,8 +234,10 @@ def parameter_sharding(
     keeps = gathered == "keep"
     longer: tuple[Axis, ...] = (CONTEXT,) if grid.context > 1 else ()
     axes: tuple[Axis, ...] = (*longer, "data") if grid.data > 1 or not longer else longer
-    stage = zero if grid.data * grid.context > 1 else 0
-    alone: tuple[Axis, ...] = ("replica",) if grid.length("replica") == 1 else ()
+    replicas = grid.length(REPLICA) if grid.expert > 1 else 1
+    stage = zero if grid.data * grid.context * replicas > 1 else 0
+    of_one: tuple[tuple[Axis, int], ...] = ((REPLICA, replicas), ("data", grid.data * grid.context))
+    alone = tuple(axis for axis, ranks in of_one if ranks == 1)
     return ParameterSharding(stage, precision, microbatches, keeps, buckets, pruning, axes, alone)
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import EXPERT, Axis
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.timelines.op_times import OpTimes
 from quadrille.algorithms.timelines.spans import Span
@@ -138,10 +139,10 @@ def _chains(prepared: PreparedExperiment, stages: Stages) -> list[list[list[int]
     """
     grid, placement = prepared.experiment.grid, prepared.placement
     has_faults = prepared.machine.faults is not None
-    chains = [
-        [[grid.rank_at({"pipeline": stage, "data": shard})] for stage in range(stages.count)]
-        for shard in (range(grid.data) if has_faults else [_hottest_shard(prepared.experiment)])
-    ]
+    shards: list[dict[Axis, int]] = [{"data": shard} for shard in range(grid.data)]
+    if not has_faults:
+        shards = [_hottest(prepared.experiment)]
+    chains = [[[grid.rank_at({**shard, "pipeline": stage})] for stage in range(stages.count)] for shard in shards]
     for rank in range(grid.size) if has_faults else ():
         members = chains[grid.coordinate(rank, "data")][grid.coordinate(rank, "pipeline")]
         if placement.speed(rank) < placement.speed(members[0]):
@@ -149,12 +150,13 @@ def _chains(prepared: PreparedExperiment, stages: Stages) -> list[list[list[int]
     return chains
 
 
-def _hottest_shard(experiment: Experiment) -> int:
-    """The data shard of the first ranks with the most rows of experts; 0 for even loads."""
-    problem, ranks = experiment.problem, experiment.grid.expert
+def _hottest(experiment: Experiment) -> dict[Axis, int]:
+    """Coordinates of the first rank of a stage with the most rows of experts; the first rank for even loads."""
+    problem, grid = experiment.problem, experiment.grid
     loads = problem.experts.taken(problem.loads) if isinstance(problem, Gpt) and problem.experts else ()
-    each = len(loads) // ranks
-    return max(range(ranks), key=lambda rank: sum(loads[rank * each : (rank + 1) * each]))
+    each = len(loads) // grid.expert
+    hottest = max(range(grid.expert), key=lambda rank: sum(loads[rank * each : (rank + 1) * each]))
+    return grid.coordinates(grid.group(0, EXPERT)[hottest])
 
 
 def _slowest(each: Iterable[StageTimes]) -> StageTimes:

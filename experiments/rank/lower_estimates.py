@@ -55,8 +55,9 @@ def least_bytes(experiment: TrainingExperiment, shape: ModelShape) -> float:
         )
 
     dense, of_experts = _dense_and_expert_weights(shape)
-    needed = bytes_of_weight(data_ranks) * dense + bytes_of_weight(data_ranks // grid.expert) * of_experts / grid.expert
-    return needed / (grid.size // data_ranks)
+    replicas = grid.length(REPLICA) if grid.expert > 1 else data_ranks
+    per_rank = bytes_of_weight(replicas) * of_experts / (grid.expert * grid.pipeline)
+    return bytes_of_weight(data_ranks) * dense / (grid.size // data_ranks) + per_rank
 
 
 def _dense_and_expert_weights(shape: ModelShape) -> tuple[int, int]:
@@ -169,11 +170,11 @@ def _expert_seconds(experiment: TrainingExperiment, shape: ModelShape, bandwidth
     problem, grid, experts = experiment.problem, experiment.grid, shape.experts
     assert isinstance(problem, Gpt) and experts is not None
     _, weights = _dense_and_expert_weights(shape)
-    tokens, replicas = problem.batch * shape.sequence / (grid.data * grid.context), grid.data // grid.expert
+    tokens, replicas = problem.batch * shape.sequence / grid.stage_size, grid.stage_size // grid.expert
     layers = experts.routed_layers(shape.layers)
     rows_bytes = tokens * experts.chosen * shape.hidden * ITEM_BYTES[problem.dtype] * (1 - 1 / grid.expert)
     sent = (6 if problem.recompute == "full" else 4) * layers * rows_bytes
-    summed = 2 * (1 - 1 / replicas) * problem.gradient_bytes * weights / (grid.expert * grid.x * grid.y * grid.z)
+    summed = 2 * (1 - 1 / replicas) * problem.gradient_bytes * weights / grid.expert
     summed *= _passes_over_data(problem.zero, experiment.stages.microbatches)
     over: tuple[Axis, Axis] = (EXPERT, REPLICA) if grid.expert > 1 else ("data", "data")
     return (sent / bandwidths[over[0]] + summed / bandwidths[over[1]]) / grid.pipeline

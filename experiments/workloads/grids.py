@@ -59,19 +59,22 @@ def grids(ranks: int, algorithm: Algorithm, order: tuple[Axis, ...] = DEFAULT_OR
 
 
 def expert_grids(grid: Grid, experts: int, *, powers_of_two: bool = False) -> Iterator[Grid]:
-    """The grid with every length of the expert axis that divides its data ranks and a number of experts.
+    """The grid with every length of the expert axis that divides the ranks of a stage and a number of experts.
 
-    >>> [str(each) for each in expert_grids(Grid(data=12), 8)]
-    ['data=12', 'data=12,expert=2', 'data=12,expert=4']
+    >>> [str(each) for each in expert_grids(Grid(data=6, x=2), 8)]
+    ['data=6,x=2', 'data=6,x=2,expert=2', 'data=6,x=2,expert=4']
 
     Parameters
     ----------
     experts : experts of a layer; 1 for a dense model
     powers_of_two : whether only powers of two are tried
     """
-    for length in divisors(gcd(grid.data, experts)):
+    for length in divisors(gcd(grid.stage_size, experts)):
         if not (powers_of_two and length & (length - 1)):
-            yield replace(grid, expert=length)
+            try:
+                yield replace(grid, expert=length)
+            except InputError:  # the order of the axes spaces the ranks unevenly
+                continue
 
 
 def _runs(algorithm: Algorithm, grid: Grid) -> bool:

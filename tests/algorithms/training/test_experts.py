@@ -47,7 +47,7 @@ KINDS = {
 
 def gpt(experts=EXPERTS, layers=2, batch=8, **given):
     given = {"dtype": "float64", "adam": ADAM, "architecture": Architecture(gated=True), **given}
-    return Gpt(layers, 24, 6, given.pop("sequence", 3), 17, batch, experts=experts, **given)
+    return Gpt(layers, 24, given.pop("heads", 6), given.pop("sequence", 3), 17, batch, experts=experts, **given)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -220,10 +220,12 @@ def test_the_fullest_rank_is_that_of_the_hottest_expert():
 
 @pytest.mark.parametrize("load", [None, ExpertLoad(zipf=1.5)], ids=str)
 def test_folded_predictions_are_exact_where_x_cuts_tokens_too(load):
-    schedule = schedule_of(gpt(UNBALANCED, expert_load=load), Grid(data=4, x=3, expert=4), MEGATRON)
-    folded, exact = (simulate(schedule, star(12), shortcuts=Shortcuts(fold=fold)) for fold in (True, False))
+    """Two groups of experts on 8 ranks, each of 2 ranks along x and 2 along data."""
+    problem = gpt(UNBALANCED, expert_load=load, sequence=4, layers=1)
+    schedule = schedule_of(problem, Grid(data=4, x=2, expert=4), MEGATRON)
+    folded, exact = (simulate(schedule, star(8), shortcuts=Shortcuts(fold=fold)) for fold in (True, False))
     assert folded.timeline.makespan == pytest.approx(exact.timeline.makespan, rel=1e-12)
-    assert folded.extent.rank_classes == (3 if load is None else 12)
+    assert folded.extent.rank_classes == (2 if load is None else 4)
 
 
 @pytest.mark.parametrize("load", [None, LOADS, ExpertLoad(zipf=1.5)], ids=str)
@@ -295,6 +297,55 @@ def test_axes_that_cut_tokens_beside_experts_equal_serial(experts, grid, options
     check_training(gpt(experts, **options), parse_grid(grid), scheme)
 
 
+EIGHT = replace(UNBALANCED, count=8)
+"""More experts than data ranks: ranks along other axes share them out, too."""
+
+
+@pytest.mark.parametrize(
+    ("grid", "options", "scheme"),
+    [
+        ("data=4,x=2,expert=8", {"zero": 1}, MEGATRON),
+        ("x=2,expert=2,pipeline=2", {"micro_batch": 1, "pipeline_schedule": "zb-h1", "recompute": KEEP}, MEGATRON),
+        ("data=2,x=2,expert=4,pipeline=2", {"micro_batch": 2, "layers": 4, "interleave": 2, "zero": 2}, MEGATRON),
+        ("data=2,x=3,expert=2", {"zero": 3, "sequence": 3}, MEGATRON),
+        ("x=2,context=2,expert=2", {"zero": 1, "steps": 2}, MEGATRON),
+        ("data=2,context=2,expert=4", {"zero": 3, "recompute": "full"}, find_scheme("megatron")),
+        ("z=4,expert=2", {"zero": 2}, find_scheme("4d")),
+    ],
+    ids=str,
+)
+def test_ranks_of_a_stage_share_out_experts_as_the_serial_run_has_them(grid, options, scheme):
+    options = {"sequence": 4, **options}
+    check_training(gpt(replace(EIGHT, biases=True), **options), parse_grid(grid), scheme)
+
+
+def test_rows_travel_between_tensor_ranks_by_library_calls_and_above_capacity_are_dropped():
+    problem = gpt(replace(EIGHT, capacity=1.0), sequence=4)
+    check_training(problem, parse_grid("data=2,x=2,expert=4"), MEGATRON, "library")
+
+
+def test_tensor_and_data_ranks_share_out_experts_as_in_megatron():
+    """Consecutive ranks of a stage share out the experts; ranks at that distance hold the same ones."""
+    for tensor, data, pipeline, expert in ((2, 4, 1, 8), (2, 4, 2, 4), (2, 2, 2, 2), (4, 2, 1, 2)):
+        grid = Grid(x=tensor, data=data, pipeline=pipeline, expert=expert)
+        ranks = np.arange(grid.size).reshape(pipeline, -1, expert)
+        assert [*grid.groups("expert")] == [tuple(group) for group in ranks.reshape(-1, expert).tolist()]
+        replicas = np.moveaxis(ranks, 1, 2).reshape(pipeline * expert, -1).tolist()
+        assert sorted(grid.groups("replica")) == sorted(map(tuple, replicas))
+
+
+def test_eight_ranks_hold_an_eighth_of_the_experts_each_and_exchange_seven_eighths_of_their_rows():
+    for grid in (Grid(data=8, expert=8), Grid(data=4, x=2, expert=8), Grid(data=2, x=4, expert=8)):
+        schedule = schedule_of(gpt(EIGHT, sequence=4, heads=4, architecture=LLAMA), grid, MEGATRON)
+        op = next(op for op in all_ops(schedule) if op.name == "send to experts")
+        edges = traffic(op, schedule, schedule.coordinates(5), Choices()).edges
+        assert edges == tuple(
+            24 * part for part in range(9)
+        )  # 8 · 4 · 2 rows / 8 ranks: 8 of each, one for each expert
+        for name, height in (("experts up W", 24), ("experts down W", 10)):
+            assert schedule.tensors[name].block(schedule.coordinates(5)).rows == (5 * height, 6 * height)
+
+
 FULL = replace(UNBALANCED, capacity=1.0)
 ROUTED_APART = [
     ("data=2", {"batch": 7, "micro_batch": 2}, MEGATRON),
@@ -312,7 +363,7 @@ def test_tokens_above_the_capacity_of_a_rank_are_dropped_as_in_the_serial_run(gr
 
 
 @pytest.mark.parametrize("recompute", ["none", "full", KEEP])
-@pytest.mark.parametrize("options", [{}, {"pipeline": 2}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"pipeline": 2}, {"x": 2}], ids=str)
 def test_memory_is_the_predicted_one_where_capacity_1_leaves_no_expert_more_rows_than_the_mean(recompute, options):
     problem = gpt(FULL, sequence=4, micro_batch=1, recompute=recompute)
     schedule, execution = check_training(problem, Grid(data=2, expert=2, **options), MEGATRON)
@@ -366,16 +417,15 @@ def test_a_capacity_takes_rows_from_hot_experts():
     assert of_rows == {inf: [4 * 18, 0, 4 * 3, 4 * 3], 1.5: [4 * 9, 0, 4 * 3, 4 * 3]}
 
 
-def test_ranks_along_x_have_the_same_experts_and_send_their_own_tokens():
-    """Twice the ranks along x: each sends half of the rows, and keeps all weights of its experts."""
-    sent, stored = [], []
+def test_ranks_along_x_send_their_own_tokens():
+    """Twice the ranks along x: each sends half of the rows."""
+    sent = []
     for ranks in (1, 2):
         grid = Grid(data=2, expert=2, x=ranks)
         schedule = schedule_of(gpt(UNBALANCED, sequence=4), grid, MEGATRON)
         op = next(op for op in all_ops(schedule) if op.name == "send to experts")
         sent.append(traffic(op, schedule, schedule.coordinates(0), Choices()).edges[-1])
-        stored.append(schedule.tensors["experts up W"].block(schedule.coordinates(0)).elements)
-    assert sent == [2 * sent[1], sent[1]] and stored[0] == stored[1]
+    assert sent == [2 * sent[1], sent[1]]
 
 
 @pytest.mark.parametrize(
@@ -394,6 +444,15 @@ def test_tokens_that_cannot_be_cut_are_refused(grid, scheme, changes, message):
         schedule_of(replace(gpt(), **changes), grid, scheme)
 
 
-def test_ranks_along_expert_divide_data():
-    with pytest.raises(InputError, match=r"grid expert=3: .* accepted are 1, 2, 4"):
-        Grid(data=4, expert=3)
+def test_ranks_along_expert_divide_those_of_a_stage():
+    with pytest.raises(InputError, match=r"grid expert=3: .* 8 ranks of a pipeline stage .* accepted are 1, 2, 4, 8"):
+        Grid(data=4, x=2, pipeline=3, expert=3)
+
+
+def test_pipeline_between_ranks_that_share_out_experts_is_refused():
+    order = ("x", "pipeline", "data")
+    assert Grid(data=4, x=2, pipeline=2, expert=2, order=order).group(0, "replica") == (0, 4, 8, 12)
+    with pytest.raises(
+        InputError, match=r"pipeline lies between the ranks of a stage: expert=2 is accepted, and so is"
+    ):
+        Grid(data=4, x=2, pipeline=2, expert=4, order=order)

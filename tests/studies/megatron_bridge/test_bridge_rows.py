@@ -41,14 +41,16 @@ def rows_of(tmp_path, *changes):
 
 
 def test_a_row_is_an_experiment(tmp_path):
-    dense, experts, sharded = read_bridge(
-        rows_of(tmp_path, {}, EXPERTS | {"seq_length": "4096"}, {"tp": "1", "pp": "1", "vpp": "", "fsdp": "64"})
+    of_experts = EXPERTS | {"seq_length": "4096"}
+    dense, experts, over_tensor_ranks, sharded = read_bridge(
+        rows_of(tmp_path, {}, of_experts, of_experts | {"tp": "2"}, {"tp": "1", "pp": "1", "vpp": "", "fsdp": "64"})
     )
     problem = dense.step.experiment.problem
     assert dense.step.experiment.grid == Grid(pipeline=4, data=8, x=2)
     assert (problem.products, problem.interleave, problem.zero, problem.gradient_bytes) == ("mxfp8", 5, 1, 2)
     assert dense.step.experiment.sequence_parallel
     assert experts.step.experiment.grid == Grid(pipeline=8, data=32, expert=32)
+    assert over_tensor_ranks.step.experiment.grid == Grid(pipeline=8, data=16, x=2, expert=32)
     assert experts.step.experiment.problem.stages == (3, *(4,) * 22, 3)
     assert (experts.kind, dense.kind) == ("experts", "dense")
     assert sharded.step.experiment.problem.zero == 3
@@ -67,7 +69,7 @@ def test_a_row_is_an_experiment(tmp_path):
         ({"gpu_kind": "TPU"}, "GPU TPU"),
         ({"recipe_recompute": '{"recompute_num_layers":5}'}, "recomputation of 5 layers"),
         ({"num_gpus": "63"}, "GPUs 63: no multiple of 2 x 4 x 1"),
-        (EXPERTS | {"tp": "2"}, "grid expert=32"),
+        (EXPERTS | {"tp": "2", "ep": "64"}, "grid expert=64"),
     ],
     ids=str,
 )
