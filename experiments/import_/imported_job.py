@@ -17,12 +17,14 @@ class Asked:
     Parameters
     ----------
     gpus, batch, sequence : number of GPUs, sequences of a batch, tokens of a sequence; None for those of the files
+    vocabulary : entries of the tokenizer, before they are padded; None for those of the files
     shape : model; None for that of the files
     """
 
     gpus: int | None = None
     batch: int | None = None
     sequence: int | None = None
+    vocabulary: int | None = None
     shape: ModelShape | None = None
 
 

@@ -61,10 +61,13 @@ def _by_arguments(parts: Callable[[Files, Asked], MegatronParts]) -> Callable[[F
 
 def _megatron(arguments: JobArguments, asked: Asked) -> ImportedJob:
     """The job of Megatron-LM's arguments, with the traits of a model that the command line names."""
-    if asked.batch is not None:
-        arguments = replace(arguments, values={**arguments.values, "global-batch-size": str(asked.batch)})
-    if asked.sequence is not None:
-        arguments = replace(arguments, values={**arguments.values, "seq-length": str(asked.sequence)})
+    chosen = {
+        "global-batch-size": asked.batch,
+        "seq-length": asked.sequence,
+        "vocab-size": asked.vocabulary,
+    }
+    words = {name: str(number) for name, number in chosen.items() if number is not None}
+    arguments = replace(arguments, values={**arguments.values, **words})
     job = megatron_job(arguments, asked.gpus)
     experiment, shape = job_experiment(job), asked.shape
     remarks = (memory_remark(job),) if memory_remark(job) else ()

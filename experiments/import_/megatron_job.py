@@ -185,7 +185,8 @@ def _vocabulary(values: ArgumentValues) -> int:
         entries = GPT2_VOCABULARY
     else:
         kind = values.text("tokenizer-type")
-        raise InputError(f"--tokenizer-type {kind:.40}: its size is in no argument: add --vocab-size N to the file")
+        words = "its size is in no argument: --vocabulary N gives it, or --vocab-size N in the file"
+        raise InputError(f"--tokenizer-type {kind:.40}: {words}")
     multiple = values.whole("make-vocab-size-divisible-by", DIVISIBLE_BY) * values.whole(
         "tensor-model-parallel-size", 1
     )

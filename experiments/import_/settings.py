@@ -152,6 +152,8 @@ def _flat(path: str, content: Any, before: str, depth: int) -> Iterator[tuple[st
     if not isinstance(content, dict):
         yield before, content
         return
+    if not content and before:
+        yield before, None
     for name, value in content.items():
         yield from _flat(path, value, f"{before}.{name}" if before else str(name), depth + 1)
 

@@ -8,6 +8,7 @@ A command is a function whose parameters are annotated with `flag`, `switch`, `t
 The function gets the values as typed. The help text lists the flags of a command in panels.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, Signature, signature
@@ -238,7 +239,8 @@ class Group(click.Group):
         click.UsageError : no command has that name; the message names similar commands
         """
         word = args[0]
-        if self.command_of is not None and is_file(word) and self.get_command(ctx, word) is None:
+        names_file = is_file(word) or (bool(re.search(r"[./]", word)) and not word.startswith("-"))
+        if self.command_of is not None and names_file and self.get_command(ctx, word) is None:
             return self.resolve_command(ctx, [self.command_of(word), *args])
         if self.get_command(ctx, word) is None and not ctx.resilient_parsing:
             if word.startswith("-"):

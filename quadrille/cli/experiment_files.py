@@ -1,4 +1,7 @@
-"""Experiment files: a TOML file whose keys are names of flags, or a record whose command is repeated."""
+"""Experiment files: a TOML file whose keys are names of flags, or a record whose command is repeated.
+
+A file of another program's job stands for the experiment that `quadrille import job` makes of it.
+"""
 
 import re
 import shlex
@@ -58,7 +61,7 @@ def values_of_file(path: str, options: Mapping[str, click.Option]) -> dict[str, 
     InputError : no such file, no TOML, a key that is no flag, or a value of a wrong type
     """
     values = {}
-    for key, value in _table(path).items():
+    for key, value in _table(path, options).items():
         name = key.replace("_", "-")
         if name not in options:
             hint = nearest_hint(name, options, 1)
@@ -67,10 +70,18 @@ def values_of_file(path: str, options: Mapping[str, click.Option]) -> dict[str, 
     return values
 
 
-def _table(path: str) -> dict[str, Any]:
-    """The content of a TOML file without its schema key."""
+def _table(path: str, options: Mapping[str, click.Option]) -> dict[str, Any]:
+    """The content of a TOML file without its schema key; that of the experiment for the job of another program."""
     try:
-        table = parse_toml(read_text(path))
+        text = read_text(path)
+        try:
+            table = parse_toml(text)
+        except ValueError:
+            if (job := _job_table(path, text)) is None:
+                raise
+            table = job
+        if not any(key.replace("_", "-") in options for key in table):
+            table = _job_table(path, text) or table
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
@@ -78,6 +89,31 @@ def _table(path: str) -> dict[str, Any]:
     if (schema := table.pop("schema", SCHEMA)) != SCHEMA:
         raise InputError(f"{path}: schema {schema!r:.60}: an experiment file has schema {SCHEMA!r}")
     return table
+
+
+def _job_table(path: str, text: str) -> dict[str, Any] | None:
+    """The experiment of a job of another program, as `import job` makes it; None for another file.
+
+    Raises
+    ------
+    InputError : a job that needs more than the file, or of which an experiment cannot express something
+    """
+    from quadrille.experiments.import_.imported_job import Asked
+    from quadrille.experiments.import_.job_formats import is_job, read_job
+    from quadrille.runtime.host.console import remark_all
+
+    if SCHEMA in text or not is_job(text):
+        return None
+    try:
+        job = read_job([path], Asked())
+    except InputError as error:
+        raise InputError(f"{error} (see quadrille import job --help)") from None
+    if job.differences:
+        raise InputError(
+            f"{path}: {'; '.join(job.differences)}: quadrille import job --approximate goes on all the same"
+        )
+    remark_all(f"{path}: {words}" for words in job.remarks)
+    return parse_toml(job.text)
 
 
 def _value(path: str, key: str, value: object, option: click.Option) -> Any:

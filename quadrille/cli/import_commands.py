@@ -17,6 +17,7 @@ def import_job(
     gpus: Annotated[str, flag("--gpus", "N", "How many; by default those that the file names.")] = "",
     batch: Annotated[str, flag("--batch", "N", "Sequences of a batch; by default those of the file.")] = "",
     sequence: Annotated[str, flag("--sequence", "N", "Tokens of a sequence; by default those of the file.")] = "",
+    vocabulary: Annotated[str, flag("--vocabulary", "N", "Entries of the tokenizer, if no argument says it.")] = "",
     approximate: Annotated[bool, switch("--approximate", "Go on without what an experiment cannot express.")] = False,
 ) -> None:
     """Make an experiment file from a job."""
@@ -33,7 +34,7 @@ def import_job(
         for path in files:
             check_paths_differ({"--out": out}, {"FILE": path})
         check_writable(out)
-    numbers = {"gpus": gpus, "batch": batch, "sequence": sequence}
+    numbers = {"gpus": gpus, "batch": batch, "sequence": sequence, "vocabulary": vocabulary}
     chosen = {name: whole_number(value, f"--{name}") for name, value in numbers.items() if value}
     job = read_job(files, Asked(**chosen, shape=find_shape(model, chosen.get("sequence")) if model else None))
     if job.differences and not approximate:

@@ -63,10 +63,13 @@ def test_another_file_is_refused_in_one_line(content, tmp_path, capsys):
     assert "quadrille import KIND FILE" in printed.err
 
 
-def test_a_folder_and_a_missing_file_are_refused(tmp_path):
+def test_a_folder_and_a_missing_file_are_refused(tmp_path, capsys):
     with pytest.raises(InputError, match="not a regular file"):
         command_of(str(tmp_path))
     assert main(["import", str(tmp_path / "missing")]) == 2
+    assert "missing: cannot be read: No such file" in capsys.readouterr().err
+    assert main(["import", "jib"]) == 2
+    assert "No such command 'jib'" in capsys.readouterr().err
 
 
 def test_each_kind_names_a_command_of_import():

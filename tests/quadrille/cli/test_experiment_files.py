@@ -56,6 +56,36 @@ def test_words_on_the_command_line_come_before_those_of_the_file(capsys, job):
     assert changed == record_of(capsys, "simulate", *words)
 
 
+TRAIN = (
+    "torchrun --nproc_per_node 2 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 "
+    "--seq-length 32 --micro-batch-size 1 --vocab-size 100 --bf16"
+)
+
+
+def test_the_job_of_another_program_predicts_what_its_experiment_file_predicts(capsys, tmp_path):
+    script, experiment = tmp_path / "train.sh", tmp_path / "train.toml"
+    script.write_text(f"#!/bin/bash\n{TRAIN}\n")
+    assert called(capsys, "import", script, "--out", experiment).status == 0
+    machine = ["--machine", "a100-node"]
+    assert record_of(capsys, "simulate", script, *machine) == record_of(capsys, "simulate", experiment, *machine)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (TRAIN.replace("--nproc_per_node 2", ""), "number of GPUs is missing"),
+        (f"{TRAIN} --squared-relu", "import job --approximate"),
+        ('[model]\nname = "llama3"\n[training]\nseq_len = 32\n[parallelism]\n', "--model"),
+    ],
+)
+def test_a_job_that_the_file_does_not_say_is_one_line(capsys, tmp_path, text, words):
+    path = tmp_path / "job.toml"
+    path.write_text(text)
+    ended = called(capsys, "simulate", path, "--machine", "a100-node")
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert words in ended.err and str(path) in ended.err
+
+
 @pytest.mark.parametrize("command", [["schedule"], ["run"], ["sweep", "--vary", "bands=1,2"]])
 def test_other_verbs_take_the_file_too(capsys, tmp_path, command):
     path = tmp_path / "job.toml"

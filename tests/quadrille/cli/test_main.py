@@ -91,7 +91,7 @@ def test_help_imports_neither_numpy_nor_mpi_nor_rich():
         (["fly"], "No such command 'fly' (see quadrille --help)"),
         (["run", "--speed", "9"], "run: No such option '--speed'"),
         (["run", "--json"], "'--json' requires an argument"),
-        (["compare", "one.json"], "compare: Missing argument 'MEASURED'"),
+        (["compare", "one.json"], "compare needs one measurement: MEASURED"),
         (["study"], "study: Missing command (see quadrille study --help)"),
         (["machines", "one", "two"], "machines: Got unexpected extra argument"),
         (["study", "host-fidelity", "--cases", "few"], "--cases 'few': a whole number from 1 is accepted"),
