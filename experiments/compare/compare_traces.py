@@ -262,6 +262,9 @@ def _remarks(record: Record, ranks: Sequence[RankTrace], aligned: AlignedRanks |
     whole = [rank.file for rank in ranks if rank.iterations.source == "whole trace"]
     if whole:
         remarks.append(f"{whole[0]}: no iterations are known, so the whole trace counts as one")
+    if aligned is not None and aligned.unequal:
+        words = ", ".join(call.label for call in aligned.unequal[:3])
+        remarks.append(f"ranks made different numbers of these calls, which align nothing: {words}")
     if aligned is not None and aligned.unaligned:
         names = ", ".join(str(ranks[place].rank) for place in aligned.unaligned[:10])
         remarks.append(f"no common collectives align the clocks of these ranks with rank {ranks[0].rank}: {names}")

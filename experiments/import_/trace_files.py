@@ -1,4 +1,4 @@
-"""Traces of profilers by their content: gzip or JSON with `traceEvents` (Kineto)."""
+"""Traces of profilers by their content: gzip or JSON with `traceEvents` (Kineto), or SQLite (Nsight Systems)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +10,7 @@ from quadrille.experiments.traces.device_trace import DeviceTrace
 LOOKED_AT = 2**20
 """Bytes from the begin of a file among which the key of a trace is looked for [B]."""
 
+SQLITE = b"SQLite format 3\x00"
 ENDINGS = (".json", ".gz", ".sqlite")
 MOST_TRACES = 4096
 """Most traces of a folder."""
@@ -23,7 +24,7 @@ def is_trace(path: str | Path) -> bool:
     except OSError:
         return False
     is_list = begin.lstrip(SPACE)[:1] == b"[" and b'"ph"' in begin
-    return begin.startswith(GZIP) or LIST_KEY in begin or is_list
+    return begin.startswith((GZIP, SQLITE)) or LIST_KEY in begin or is_list
 
 
 def trace_paths(paths: Sequence[str]) -> list[str]:
@@ -51,5 +52,14 @@ def read_trace(path: str | Path) -> DeviceTrace:
     InputError : a file that cannot be read, or is no such trace
     """
     from quadrille.experiments.import_.kineto import read_kineto
+    from quadrille.experiments.import_.nsight import read_nsight
 
-    return read_kineto(path)
+    return read_nsight(path) if _is_report(path) else read_kineto(path)
+
+
+def _is_report(path: str | Path) -> bool:
+    try:
+        with open_regular(path) as file:
+            return file.read(len(SQLITE)) == SQLITE
+    except OSError:
+        return False

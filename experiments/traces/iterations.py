@@ -10,15 +10,17 @@ The border is then the first of those kernels, so the last iteration is left out
 iteration do not count, since they fill the forward or the backward pass only.
 """
 
-from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from quadrille.experiments.traces.device_trace import DeviceTrace, Floats, Integers
+from quadrille.experiments.traces.device_trace import DeviceTrace, Floats, Integers, Marks
+
+Places = NDArray[np.intp]
 
 Source = Literal["annotations", "repeated kernels", "whole trace"]
 LEAST_MATCHED = 0.5
@@ -71,16 +73,21 @@ def _annotated(trace: DeviceTrace) -> Iterations | None:
     have_launch = np.isfinite(trace.launches)
     use_launches = not marks.on_device and float(np.mean(have_launch)) >= LEAST_MATCHED
     times = trace.launches if use_launches else trace.starts
-    rows = []
-    for name, start, end in zip(marks.names, marks.starts, marks.ends, strict=True):
-        members = (times >= start) & (times < end)
-        if members.any():
-            rows.append((float(trace.starts[members].min()), float(trace.ends[members].max()), name))
-    rows.sort()
+    number, belongs = _number_of_mark(marks, times)
+    firsts, lasts = np.full(len(marks.names), np.inf), np.full(len(marks.names), -np.inf)
+    np.minimum.at(firsts, number[belongs], trace.starts[belongs])
+    np.maximum.at(lasts, number[belongs], trace.ends[belongs])
+    rows = sorted(zip(firsts.tolist(), lasts.tolist(), marks.names, strict=True))[: int(np.isfinite(firsts).sum())]
     starts = [start for start, _, _ in rows]
     if not rows or len(set(starts)) < len(starts):
         return None
     return Iterations((*starts, max(rows[-1][1], starts[-1])), tuple(name for *_, name in rows), "annotations")
+
+
+def _number_of_mark(marks: Marks, times: Floats) -> tuple[Places, NDArray[np.bool_]]:
+    """The last annotation that starts before each time, and whether the time is within it; marks are in order."""
+    number = np.maximum(np.searchsorted(np.array(marks.starts), times, side="right") - 1, 0)
+    return number, (times >= np.array(marks.starts)[number]) & (times < np.array(marks.ends)[number])
 
 
 def _repeated(trace: DeviceTrace) -> Iterations | None:
@@ -88,12 +95,10 @@ def _repeated(trace: DeviceTrace) -> Iterations | None:
     lane = int(np.bincount(trace.lanes, weights=trace.seconds).argmax())
     places = np.flatnonzero((trace.lanes == lane) & ~trace.of_work("copies", "communication"))
     names = trace.names[places]
-    by_count: dict[int, list[int]] = defaultdict(list)
-    for name, count in Counter(names.tolist()).items():
-        by_count[count].append(name)
-    for count in sorted(number for number in by_count if LEAST_REPEATS <= number <= MOST_REPEATS):
-        members = np.isin(names, by_count[count])
-        starts = trace.starts[places[members][:: len(by_count[count])]]
+    runs = np.bincount(names, minlength=len(trace.kernels))
+    for count in sorted({number for number in runs.tolist() if LEAST_REPEATS <= number <= MOST_REPEATS}):
+        members = runs[names] == count
+        starts = trace.starts[places[members][:: int((runs == count).sum())]]
         filled = (starts[-1] - starts[0]) * count / (count - 1)
         if _is_repeated(names[members], count) and filled >= LEAST_FILLED * trace.ends.max():
             return _between(starts)

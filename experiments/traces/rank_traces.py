@@ -22,7 +22,7 @@ import numpy as np
 
 from quadrille.experiments.traces.busy_times import Busy, busy_of
 from quadrille.experiments.traces.collective_calls import CollectiveCall
-from quadrille.experiments.traces.device_trace import COMPUTING, DeviceTrace, Floats
+from quadrille.experiments.traces.device_trace import COMPUTING, NO_CALL, DeviceTrace, Floats
 from quadrille.experiments.traces.iterations import Iterations
 
 SYNCHRONOUS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
@@ -87,6 +87,7 @@ class AlignedRanks:
     path : critical path, the last part first
     unaligned : places of ranks that share no collective with the first
     calls : common calls that were matched
+    unequal : calls that were left out, because ranks made different numbers of them
     """
 
     clocks: tuple[float, ...]
@@ -96,11 +97,12 @@ class AlignedRanks:
     path: tuple[PathPart, ...]
     unaligned: tuple[int, ...]
     calls: int
+    unequal: tuple[CollectiveCall, ...] = ()
 
 
 def align(ranks: Sequence[RankTrace]) -> AlignedRanks:
     """The ranks on one clock."""
-    common = common_calls(ranks)
+    common, unequal = common_calls(ranks)
     clocks, unaligned = _clocks(len(ranks), common)
     waiting, transfers, delays = np.zeros(len(ranks)), np.zeros(len(ranks)), np.zeros(len(ranks))
     waits: list[list[tuple[float, float, int]]] = [[] for _ in ranks]
@@ -127,28 +129,38 @@ def align(ranks: Sequence[RankTrace]) -> AlignedRanks:
         path=path,
         unaligned=unaligned,
         calls=sum(len(calls.starts) for calls in common),
+        unequal=unequal,
     )
 
 
-def common_calls(ranks: Sequence[RankTrace]) -> list[CommonCalls]:
-    """The calls that ranks made together: those of the same group, kind and size, in their order."""
+def common_calls(ranks: Sequence[RankTrace]) -> tuple[list[CommonCalls], tuple[CollectiveCall, ...]]:
+    """The calls that ranks made together: those of the same group, kind and size, in their order.
+
+    Calls of which ranks made different numbers are left out; the second list has them.
+    """
     by_call: dict[CollectiveCall, dict[int, tuple[Floats, Floats]]] = defaultdict(dict)
     for place, rank in enumerate(ranks):
         trace = rank.trace
         within = (trace.starts >= rank.iterations.borders[0]) & (trace.starts < rank.iterations.borders[-1])
-        for number, call in enumerate(trace.collectives):
-            members = (trace.calls == number) & within
-            if call.kind in SYNCHRONOUS and members.any():
+        calls = np.where(within, trace.calls, NO_CALL)
+        order = np.argsort(calls, kind="stable")
+        borders = np.searchsorted(calls[order], np.arange(len(trace.collectives) + 1))
+        for call, first, last in zip(trace.collectives, borders, borders[1:], strict=False):
+            members = order[first:last]
+            if call.kind in SYNCHRONOUS and len(members):
                 by_call[call][place] = (trace.starts[members], trace.ends[members])
-    common = []
+    common, unequal = [], []
     for call, times in by_call.items():
         counts = {len(starts) for starts, _ in times.values()}
-        if len(times) < 2 or len(counts) > 1 or len(times) > (call.members or 0):
+        if len(times) < 2 or len(times) > (call.members or 0):
+            continue
+        if len(counts) > 1:
+            unequal.append(call)
             continue
         columns = sorted(times)
         starts, ends = (np.column_stack([times[place][side] for place in columns]) for side in (0, 1))
         common.append(CommonCalls(call, tuple(columns), starts, ends))
-    return common
+    return common, tuple(unequal)
 
 
 def _clocks(count: int, common: Sequence[CommonCalls]) -> tuple[list[float], tuple[int, ...]]:

@@ -22,6 +22,7 @@ from tests.fuzzing.mutations import (
     toml_text,
 )
 from tests.support.kineto_traces import events, trace_text
+from tests.support.nsight_reports import write_report
 from tests.support.training_logs import megatron_log
 
 SMALL = ["--matmul", "64,64,64", "--grid", "z=2"]
@@ -318,6 +319,8 @@ class Inputs:
         return ["run", "--matmul", "8,8,8", "--a", "a.npy", "--repeats", "1", "--warmups", "0"], {"a.npy": changed}
 
     def trace(self, draw):
+        if draw.random() < 0.2:
+            return ["explain", "t.sqlite"], {"t.sqlite": mutated_bytes(draw, self._content["report.sqlite"])}
         content = self.tree(draw, trace_text(TRACE, indent=draw.choice((None, 1))), json.loads, json_text)
         if draw.random() < 0.3:
             content = gzip.compress(content, 1, mtime=0)
@@ -360,5 +363,6 @@ def make_valid_files(folder, run):
         "record_collective.json",
     )
     run("topology", "show", STAR, "--json", "topology.json")
+    write_report(Path(folder, "report.sqlite"))
     run("run", "--gpt", GPT, "--batch", "4", "--save", "state.ckpt", "--repeats", "1", "--warmups", "0")
     run("operands", "--matmul", "8,8,8", "--a", "a.npy", "--b", "b.npy")

@@ -124,6 +124,18 @@ def test_ranks_without_a_common_collective_are_named(tmp_path):
     assert not comparison.path and comparison.ranks[0].waiting_seconds is None
 
 
+def test_calls_of_which_ranks_made_different_numbers_are_named(tmp_path):
+    paths = []
+    for rank in range(2):
+        more = [all_reduce(160, 20, elements=512, members=2)] * rank
+        rows = events((Work(FLASH, 0, 90), all_reduce(100, 50, members=2), *more, all_reduce(190, 5, 512, members=2)))
+        paths.append(str(write_trace(tmp_path / f"{rank}.json", rows, rank=rank)))
+    comparison = compare_traces(record(), load_ranks(paths))
+    assert comparison.remarks == (
+        "ranks made different numbers of these calls, which align nothing: all-reduce of 1 KiB over 2 ranks",
+    )
+
+
 def test_a_second_trace_of_a_rank_is_refused(tmp_path):
     path = str(write_trace(tmp_path / "t.json"))
     with pytest.raises(InputError, match="a second trace of rank 0"):

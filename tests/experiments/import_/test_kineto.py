@@ -75,7 +75,7 @@ def test_the_gpu_with_most_work_counts(tmp_path):
     stray = dict(rows[2], args=rows[2]["args"] | {"device": 5})
     trace = read_kineto(write_trace(tmp_path / "t.json", [*rows, stray]))
     assert len(trace.starts) == 3 * len(ITERATION)
-    assert trace.remarks == ("the work of GPU 0 counts; other GPUs of this process do not",)
+    assert trace.remarks == ("the work of GPU 0 counts; other GPUs of this trace do not",)
 
 
 def test_the_samples_of_other_people_read():
@@ -111,9 +111,9 @@ def with_kernel(**changes):
         (TEXT.replace(b"nvjet", b"\xff\xfe"), r"event [0-9]+ \(byte [0-9]+\): is not text in UTF-8"),
         (trace_text([]), "no GPU kernels among 0 events"),
         (trace_text([row for row in events() if row["cat"] == "cuda_runtime"]), "no GPU kernels among 15 events"),
-        (with_kernel(dur=-1.0), r"event 33 \('nvjet.*'\): dur -1: a duration from 0 us"),
+        (with_kernel(dur=-1.0), r"event 33 \('nvjet.*'\): duration -1: durations from 0 and times"),
         (with_kernel(dur=7.25).replace(b"7.25", b"1e999"), "event 33"),
-        (with_kernel(ts=1e300), r"event 33 \('nvjet.*'\): ts 1e\+300"),
+        (with_kernel(ts=1e300), r"event 33 \('nvjet.*'\): start 1e\+300"),
         (with_kernel(args={"x": 0}).replace(b'{"x": 0}', b"[" * 10**5 + b"]" * 10**5), "nested too deeply"),
     ],
 )
