@@ -87,6 +87,9 @@ def read_ibnetdiscover(text: str, path: str, ignored: Say) -> Fabric:
                 left_out.setdefault(adapter, set()).add(identifier)
         if not all(name for name, _ in ends):
             continue
+        if first == second:
+            ignored("cables between two ports of one device")
+            continue
         ends.sort(key=lambda end: not end[1])
         (name, adapter), (other_name, other_adapter) = ends
         if other_adapter:
