@@ -9,7 +9,7 @@ app = Group(
     "Sharded matrix multiplication and training steps, written once: predicted by a simulator, measured on MPI ranks.",
 )
 app.panels = {
-    "Predict": ("simulate", "rank", "sweep", "schedule", "explain", "collective", "flows", "check"),
+    "Predict": ("simulate", "rank", "sweep", "schedule", "explain", "place", "collective", "flows", "check"),
     "Measure": ("launch", "run", "calibrate", "compare", "operands", "lab", "bench"),
     "Look up": ("machines", "models", "topologies", "topology", "schema", "completion"),
     "Bring in": ("import",),

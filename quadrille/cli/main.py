@@ -52,6 +52,13 @@ def load_ranking() -> object:
     return rank_command
 
 
+def load_placing() -> object:
+    """The module with the command that orders the nodes of an allocation."""
+    from quadrille.cli import place_command
+
+    return place_command
+
+
 def load_networks() -> object:
     """The module with the commands about networks and machines."""
     from quadrille.cli import network_commands
@@ -104,6 +111,7 @@ def load_studies() -> object:
 app.modules += [
     CommandModule(("simulate", "run", "schedule", "compare", "explain", "sweep", "operands"), load_experiments),
     CommandModule(("rank",), load_ranking),
+    CommandModule(("place",), load_placing),
     CommandModule(("launch", "calibrate", "bench"), load_hosts),
     CommandModule(("models", "topologies", "schema", "completion"), load_lookups),
     CommandModule(("collective", "flows", "check", "machines", "topology"), load_networks),

@@ -18,6 +18,7 @@ import numpy as np
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.network import Floats, Ints, Network
+from quadrille.topologies.routes.equal_nodes import EqualNodes
 from quadrille.topologies.structured_paths import MAX_COUNTED_PATHS
 
 CACHED_SOURCES = 256
@@ -91,8 +92,23 @@ class SearchedPaths:
             table[row, : len(path)] = path
         return table
 
+    @cached_property
+    def _equal_nodes(self) -> EqualNodes:
+        return EqualNodes(self._net)
+
     def spread(self, source: int, target: int) -> tuple[Ints, Floats, float]:
         """Links of all shortest paths of a pair, their shares of the split, and the largest latency [s]."""
+        ends = self._equal_nodes.ends(source, target)
+        if ends is None:
+            return self._spread(source, target)
+        if (kept := self._equal_nodes.kept(ends, source, target)) is not None:
+            return kept
+        spread = self._spread(source, target)
+        self._equal_nodes.keep(ends, source, target, spread)
+        return spread
+
+    def _spread(self, source: int, target: int) -> tuple[Ints, Floats, float]:
+        """The split of a pair, searched."""
         self.counts(np.array([source]), np.array([target]))
         distance, paths = self._search(source)
         net, last = self._net, int(self._nodes[target])

@@ -77,7 +77,18 @@ def read_ibnetdiscover(text: str, path: str, ignored: Say) -> Fabric:
         ignored(f"{len(missing)} devices that ports name have no lines: the file may be truncated")
     descriptions = {**devices.named, **devices.descriptions}
     names = _switch_names(descriptions)
-    hosts: dict[str, None] = {}
+    cables = _cables(devices, descriptions, names, ignored)
+    adapters = (cable.first for cable in cables if cable.adapter)
+    hosts = sorted({*adapters}, key=natural_key)
+    if not hosts:
+        raise InputError(f"{path}: has no adapter whose description names a host")
+    return Fabric(tuple(hosts), tuple(names.values()), tuple(cables))
+
+
+def _cables(
+    devices: _Discovered, descriptions: dict[str, str], names: dict[str, str], ignored: Say
+) -> list[FabricCable]:
+    """The cables between named hosts and switches; a host is the first end of its cable."""
     cables = []
     left_out: dict[str, set[str]] = {}
     for ((first, _), (second, _)), bandwidth in devices.ports.items():
@@ -85,21 +96,15 @@ def read_ibnetdiscover(text: str, path: str, ignored: Say) -> Fabric:
         for identifier, (name, adapter) in zip((first, second), ends, strict=True):
             if not name:
                 left_out.setdefault(adapter, set()).add(identifier)
-        if not all(name for name, _ in ends):
-            continue
         ends.sort(key=lambda end: not end[1])
-        (name, adapter), (other_name, other_adapter) = ends
-        if other_adapter:
-            ignored("cables between two hosts")
-            continue
-        if adapter:
-            hosts.setdefault(name)
-        cables.append(FabricCable(name, other_name, bandwidth, adapter))
+        (name, adapter), (far_name, far_adapter) = ends
+        if first == second or (adapter and far_adapter and name and far_name):
+            ignored("cables between two hosts, or between two ports of one device")
+        elif name and far_name:
+            cables.append(FabricCable(name, far_name, bandwidth, adapter))
     for reason, identifiers in left_out.items():
         ignored(f"{len(identifiers)} {reason}")
-    if not hosts:
-        raise InputError(f"{path}: has no adapter whose description names a host")
-    return Fabric(tuple(sorted(hosts, key=natural_key)), tuple(names.values()), tuple(cables))
+    return cables
 
 
 def _discovered(text: str, path: str) -> _Discovered:

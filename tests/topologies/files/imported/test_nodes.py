@@ -1,13 +1,17 @@
 """Descriptions of nodes become their parts and cables, and merge with a fabric."""
 
+from dataclasses import replace
+
 import networkx as nx
 import numpy as np
 import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.families.basic import star
+from quadrille.topologies.files import node_link
 from quadrille.topologies.files.imported.fabric_network import Rates
 from quadrille.topologies.files.imported.import_topology import import_topology
+from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.nodes.nvswitch_nodes import HGX_H100
 from quadrille.topologies.routes.search import Hops
 from tests.support.fabric_files import GRAPHML, HWLOC, SAMPLES, ibnetdiscover, nccl_xml, nvidia_smi
@@ -189,3 +193,14 @@ def test_files_that_do_not_go_together_are_refused(tmp_path):
         read(tmp_path, "SwitchName=a Nodes=n[0-3]\n", "SwitchName=a Nodes=n[0-3]\n")
     with pytest.raises(InputError, match="has 8 GPUs, and the node"):
         read(tmp_path, ibnetdiscover(2, 2, 1), nccl_xml(4), node="hgx-h100")
+
+
+def test_a_network_file_that_names_its_nodes_is_a_machine_with_their_gpus(tmp_path):
+    net, _ = read(tmp_path, ibnetdiscover(2, 2, 1, adapters=8), node="hgx-h100")
+    path = tmp_path / "fabric.json"
+    path.write_text(node_link.dumps(net))
+    assert find_machine(str(path)).device == find_machine("h100-superpod").device
+    assert find_machine(str(path)).routing == "spray"
+    path.write_text(node_link.dumps(replace(net, node_kind="")))
+    with pytest.raises(InputError, match=r"is a topology alone.*names its nodes"):
+        find_machine(str(path))
