@@ -198,6 +198,8 @@ def _step(row: BridgeRow) -> BridgeStep:
     shape = SHAPES[MODELS[row.columns["model"]]]
     sharded = row.whole("fsdp") > 1
     tensor, pipeline, context = (row.whole(name) or 1 for name in ("tp", "pp", "cp"))
+    if shape.experts and tensor * context > 1:  # the auxiliary loss, a few passes over scores, needs whole sequences
+        shape = replace(shape, experts=replace(shape.experts, balance=0.0))
     data, rest = divmod(row.whole("num_gpus"), tensor * pipeline * context)
     if rest:
         raise InputError(f"GPUs {row.whole('num_gpus')}: no multiple of {tensor} x {pipeline} x {context}")

@@ -41,6 +41,8 @@ ON_RANKS = [
     {"gpt": LONG, "batch": "4", "grid": "context=3,z=2", "zero": "3", "context_parallel": "ulysses"},
     {"gpt": f"{SMALL},experts=6,top_k=2,expert_ffn=20,aux_loss=0.01,capacity=1.25", "batch": "6",
      "grid": "pipeline=2,data=3,expert=3", "micro_batch": "1", "dtype": "float64", "collectives": "library"},
+    {"gpt": f"{LONG},experts=6,top_k=2,expert_ffn=20,expert_biases=yes,shared_ffn=12,shared_gate=yes", "batch": "8",
+     "grid": "data=2,x=3,expert=6", "scheme": "megatron", "sequence_parallel": True, "recompute": "full-keep-exchange"},
 ]  # fmt: skip
 
 
