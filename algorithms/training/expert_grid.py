@@ -1,10 +1,11 @@
 """Grids of experts: axes that cut the tokens of a layer of experts, and what the axes exclude.
 
-    data        groups of data ranks share out the experts (`grid.py`)
-    z, context  each rank routes its own tokens, and the ranks hold the same experts
+    data        each rank routes its own sequences
+    z, context  each rank routes its own tokens
     x           the same, with sequence parallelism, where ranks along x have different tokens between two products
 
-So experts are whole matrices on every rank: Megatron-LM's `--expert-tensor-parallel-size 1`.
+Groups of consecutive ranks of a stage, on whichever of these axes, share out the experts (`grid.py`).  So experts are
+whole matrices on every rank: Megatron-LM's `--expert-tensor-parallel-size 1`.
 
 Source: Liu et al., "MoE Parallel Folding", arXiv 2504.14960, section 3; NVIDIA, Megatron Core,
 megatron.core.transformer.moe (sequence parallelism is needed beside tensor parallelism).

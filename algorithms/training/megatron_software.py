@@ -9,6 +9,8 @@ from typing import Any
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import Products
+from quadrille.algorithms.training.experts import Experts
 from quadrille.algorithms.training.gpt import MLP_FACTOR, Gpt
 from quadrille.algorithms.training.megatron_memory import MegatronMemory
 from quadrille.algorithms.training.megatron_step import WORDS, MegatronStep
@@ -58,8 +60,13 @@ class MegatronSoftware:
 
         Raises
         ------
-        InputError : a grid, a ZeRO stage, a dtype or sizes that Megatron-LM has not
+        InputError : a grid, a ZeRO stage, a dtype or sizes that Megatron-LM has not, or a model that it does not count
         """
+        if reason := uncounted(gpt.experts, gpt.architecture.key_rank, gpt.products):
+            raise InputError(
+                f"--software megatron: its memory is not known with {reason}: leave the flag out, for the buffers of "
+                "the schedule"
+            )
         if grid.z * grid.y > 1:
             raise InputError(f"--software megatron: grid {grid}: only data, context, pipeline and x are accepted")
         if gpt.zero == 2 or gpt.dtype == "float64":
@@ -103,6 +110,24 @@ class MegatronSoftware:
             hidden_dropout=gpt.dropout,
             **own,
         )
+
+
+def uncounted(experts: Experts | None, key_rank: int, products: Products) -> str:
+    """Reason why the accounting of Megatron-LM's memory does not cover a model; empty if it does.
+
+    >>> uncounted(None, 0, "dtype"), uncounted(None, 512, "dtype"), uncounted(None, 0, "fp8")
+    ('', 'latent attention', 'products in small numbers')
+
+    Parameters
+    ----------
+    key_rank : rank of the keys and values of latent attention; 0 without it
+    """
+    reasons = {
+        "experts": experts is not None,
+        "latent attention": key_rank > 0,
+        "products in small numbers": products != "dtype",
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def software_of(step: MegatronStep) -> MegatronSoftware:

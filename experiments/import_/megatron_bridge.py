@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.training.experts import Experts
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.experiments.import_.argument_values import Argument
 from quadrille.experiments.import_.imported_job import Asked
@@ -152,7 +153,7 @@ def shape_arguments(shape: ModelShape) -> dict[str, Argument]:
     if traits.norm == "rms":
         sizes["normalization"] = "RMSNorm"
     if experts is not None:
-        sizes |= {"num-experts": experts.count, "moe-router-topk": experts.chosen, "moe-ffn-hidden-size": experts.inner}
+        sizes |= _expert_sizes(experts, shape.layers)
     switches = {
         "swiglu": traits.gated,
         "group-query-attention": traits.key_heads > 0,
@@ -161,6 +162,23 @@ def shape_arguments(shape: ModelShape) -> dict[str, Argument]:
         "qk-layernorm": traits.qk_norm == "head",
         "untie-embeddings-and-output-weights": not traits.shared_table,
         "multi-latent-attention": traits.key_rank > 0,
+        "moe-shared-expert-gate": experts is not None and experts.shared_gate,
+        "moe-router-pre-softmax": experts is not None and not experts.normalised,
     }
     words: dict[str, Argument] = {name: str(value) for name, value in sizes.items()}
     return words | {name: True for name, is_on in switches.items() if is_on}
+
+
+def _expert_sizes(experts: Experts, layers: int) -> dict[str, Any]:
+    """The arguments of experts that have a value."""
+    return {
+        "num-experts": experts.count,
+        "moe-router-topk": experts.chosen,
+        "moe-ffn-hidden-size": experts.inner,
+        "moe-shared-expert-intermediate-size": experts.shared,
+        "moe-router-score-function": experts.router,
+        "moe-router-topk-scaling-factor": experts.scale,
+        "moe-router-num-groups": experts.groups,
+        "moe-router-group-topk": experts.chosen_groups,
+        "moe-layer-freq": "+".join("[0]" if is_dense else "[1]" for is_dense in experts.dense(layers)),
+    }

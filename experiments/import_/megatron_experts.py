@@ -1,7 +1,8 @@
 """Experts, latent attention and small numbers among Megatron-LM's arguments.
 
 Assumptions, as Megatron-LM makes them: two experts a token, experts as wide as the MLP, a softmax over the chosen
-experts, no auxiliary loss, experts cut over the tensor ranks as other matrices are; queries, keys and values of latent
+experts, no auxiliary loss, biases of the router and the experts where linear layers have biases, experts cut over the
+tensor ranks as other matrices are; queries, keys and values of latent
 attention of 128 columns beside 64 rotated columns.
 
 Source: NVIDIA, Megatron-LM, megatron/training/arguments.py (mixture of experts, multi-latent attention, FP8);
@@ -27,6 +28,8 @@ MOST_LAYERS = 10_000
 TERM = re.compile(r"\s*(?:\[([01, ]*)\]|\(([^()]*)\))\s*(?:\*\s*(\d{1,5}))?\s*")
 """A list, or a sum of lists in parentheses, and how often it is repeated."""
 LONGEST_PATTERN = 4000
+CUTS = {"tensor": "tensor-model-parallel-size", "context": "context-parallel-size"}
+"""Arguments with the numbers of ranks that cut sequences."""
 
 
 def experts_of(values: ArgumentValues, layers: int, inner: int) -> Experts | None:
@@ -56,6 +59,7 @@ def experts_of(values: ArgumentValues, layers: int, inner: int) -> Experts | Non
         normalised=chosen > 1 if is_sigmoid else not values.on("moe-router-pre-softmax"),
         scale=values.number("moe-router-topk-scaling-factor", 1.0) or 1.0,
         balance=_balance(values),
+        biases=not values.on("disable-bias-linear"),
         capacity=values.number("moe-expert-capacity-factor", inf) if values.on("moe-expert-capacity-factor") else inf,
         groups=values.whole("moe-router-num-groups", 1),
         chosen_groups=values.whole("moe-router-group-topk", 1),
@@ -63,10 +67,19 @@ def experts_of(values: ArgumentValues, layers: int, inner: int) -> Experts | Non
 
 
 def _balance(values: ArgumentValues) -> float:
-    """Coefficient of the auxiliary loss; 0 beside tensor ranks, where no schedule has one."""
+    """Coefficient of the auxiliary loss; 0 where ranks cut sequences, for no schedule has one there."""
+    return 0.0 if _sequence_cuts(values) else _asked_balance(values)
+
+
+def _asked_balance(values: ArgumentValues) -> float:
+    """Coefficient of the auxiliary loss that the arguments ask for."""
     kind = values.text("moe-router-load-balancing-type", "aux_loss")
-    cut = values.whole("tensor-model-parallel-size", 1) > 1
-    return values.number("moe-aux-loss-coeff", 0.0) if kind in BALANCED and not cut else 0.0
+    return values.number("moe-aux-loss-coeff", 0.0) if kind in BALANCED else 0.0
+
+
+def _sequence_cuts(values: ArgumentValues) -> list[str]:
+    """The ranks that cut sequences in a layer of experts, in words."""
+    return [kind for kind in ("tensor", "context") if values.whole(CUTS[kind], 1) > 1]
 
 
 def _dense_layers(pattern: str, layers: int) -> frozenset[int]:
@@ -137,18 +150,12 @@ def expert_differences(values: ArgumentValues, experts: Experts | None) -> Itera
     kind = values.text("moe-router-load-balancing-type", "aux_loss")
     if kind not in (*BALANCED, "none"):
         yield f"--moe-router-load-balancing-type {kind:.40}: tokens go to the experts of the largest scores"
-    tensor = values.whole("tensor-model-parallel-size", 1)
-    if values.number("moe-aux-loss-coeff", 0.0) and tensor > 1 and kind in BALANCED:
-        yield "--moe-aux-loss-coeff: no auxiliary loss beside tensor ranks"
-    if ranks > 1 and tensor > 1:
-        words = f"--expert-model-parallel-size {ranks} beside {tensor} tensor ranks"
-        yield f"{words}: ranks along data share out the experts"
+    if _asked_balance(values) and (cuts := _sequence_cuts(values)):
+        yield f"--moe-aux-loss-coeff: no auxiliary loss beside {' and '.join(cuts)} ranks"
     if (cut := _cuts(values)) > 1:
         said = "" if values.on("expert-tensor-parallel-size") else ", as many as tensor ranks"
         words = f"--expert-tensor-parallel-size {cut}{said}"
         yield f"{words}: experts are whole, and {expert_ranks(values, experts)} ranks share them out"
-    if not values.on("disable-bias-linear"):
-        yield "biases: experts have none"
 
 
 def latent_traits(values: ArgumentValues) -> dict[str, Any]:

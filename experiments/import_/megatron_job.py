@@ -18,6 +18,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Products
 from quadrille.algorithms.training.context import ContextForm, find_context_form
 from quadrille.algorithms.training.experts import Experts
+from quadrille.algorithms.training.megatron_software import uncounted
 from quadrille.algorithms.training.megatron_step import MegatronStep
 from quadrille.experiments.import_.argument_values import ArgumentValues
 from quadrille.experiments.import_.megatron_arguments import JobArguments
@@ -82,12 +83,7 @@ class MegatronJob:
     @property
     def uncounted(self) -> str:
         """Reason why the accounting of Megatron-LM's memory does not cover the job; empty if it does."""
-        reasons = {
-            "experts": self.experts is not None,
-            "latent attention": bool(self.latent),
-            "products in small numbers": self.products != "dtype",
-        }
-        return next((reason for reason, holds in reasons.items() if holds), "")
+        return uncounted(self.experts, self.latent.get("key_rank", 0), self.products)
 
 
 def megatron_job(arguments: JobArguments, gpus: int | None = None) -> MegatronJob:

@@ -7,6 +7,8 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.training.architecture import Architecture
+from quadrille.algorithms.training.experts import Experts
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.megatron_memory import MegatronMemory
 from quadrille.algorithms.training.megatron_software import (
@@ -19,6 +21,9 @@ from quadrille.cli.main import main
 from tests.support.megatron_steps import SMALL
 
 GPT = Gpt(12, 512, 8, 1024, 50304, 32, dtype="bfloat16", micro_batch=4, dropout=0.1, attention="unfused", zero=1)
+LATENT = Architecture(
+    key_rank=64, head_columns=48, rotary_columns=16, value_columns=32, positions="rotary", biases=False
+)
 SIZES = "layers=4,hidden=64,heads=4,sequence=64,vocabulary=128"
 LAYOUT = "--batch 8 --micro-batch 1 --grid pipeline=2,data=2 --scheme megatron --dtype bfloat16 --machine a100-node"
 WORDS = ["--gpt", SIZES, *LAYOUT.split()]
@@ -37,6 +42,19 @@ def test_a_step_becomes_a_gpt_and_choices_and_the_same_step_again():
 )
 def test_texts_are_read_and_written(text):
     assert str(parse_software(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("gpt", "reason"),
+    [
+        (replace(GPT, experts=Experts(8, 2, 64)), "experts"),
+        (replace(GPT, architecture=LATENT), "latent attention"),
+        (replace(GPT, products="fp8"), "small numbers"),
+    ],
+)
+def test_models_whose_memory_is_not_counted_are_refused(gpt, reason):
+    with pytest.raises(InputError, match=f"not known with .*{reason}"):
+        MegatronSoftware().step(gpt, Grid(data=8), sequence_parallel=False)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,17 @@
 """What Megatron-LM's arguments mean, and the experiment that a job becomes."""
 
+from dataclasses import replace
+
 import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.training.flops import step_flops
+from quadrille.algorithms.training.model_files import find_shape
 from quadrille.cli.main import main
 from quadrille.experiments.import_.imported_job import ImportedJob
 from quadrille.experiments.import_.job_experiment import differences, job_experiment
 from quadrille.experiments.import_.megatron_arguments import JobArguments
+from quadrille.experiments.import_.megatron_bridge import shape_arguments
 from quadrille.experiments.import_.megatron_job import megatron_job
 
 BASE = {
@@ -106,6 +110,39 @@ def test_experts_cut_over_tensor_ranks_are_whole_ones_over_more_ranks():
     cut = job(**{**EXPERTS, **layout}, sequence_parallel=True)
     assert job_experiment(cut).grid.expert == 4
     assert any("experts are whole, and 4 ranks" in line for line in differences(cut))
+
+
+def test_tensor_ranks_share_out_whole_experts_as_megatron_does():
+    layout = {"tensor_model_parallel_size": "2", "expert_model_parallel_size": "8", "sequence_parallel": True}
+    folded = job(**{**EXPERTS, **layout})
+    grid = job_experiment(folded).grid
+    assert (grid.data, grid.x, grid.expert, grid.size) == (4, 2, 8, 8)
+    assert differences(folded) == ()
+
+
+def test_experts_have_biases_where_linear_layers_have_them():
+    biased = job(**{name: value for name, value in EXPERTS.items() if name != "disable_bias_linear"})
+    assert job_experiment(biased).problem.experts.biases
+    assert differences(biased) == ()
+    assert not job(**EXPERTS).experts.biases
+
+
+@pytest.mark.parametrize("cut", ["tensor_model_parallel_size", "context_parallel_size"])
+def test_ranks_that_cut_sequences_leave_out_the_auxiliary_loss_and_say_so(cut):
+    cut_job = job(**EXPERTS, **{cut: "2"}, moe_aux_loss_coeff="1e-2", sequence_parallel=True)
+    assert job_experiment(cut_job).problem.experts.balance == 0
+    assert [line for line in differences(cut_job) if "moe-aux-loss-coeff" in line]
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "qwen3-30b-a3b"])
+def test_a_named_model_of_megatron_bridge_keeps_its_experts(name):
+    shape = find_shape(name)
+    arguments = shape_arguments(shape) | {"micro-batch-size": "1", "bf16": True}
+    experts = megatron_job(JobArguments(arguments), 8).experts
+    assert experts.dense(shape.layers) == shape.experts.dense(shape.layers)
+    assert replace(experts, dense_layers=shape.experts.dense_layers, every=shape.experts.every) == replace(
+        shape.experts, capacity=experts.capacity, balance=experts.balance
+    )
 
 
 @pytest.mark.parametrize(
