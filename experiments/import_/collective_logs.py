@@ -51,6 +51,7 @@ PROGRAM = re.compile(
 DEVICE = re.compile(
     r"^#[ \t]+Rank[ \t]+(\d+)(?: Group[ \t]+(\d+))? Pid[ \t]+\d+ on[ \t]+(\S+) device[ \t]+\d+ \[[^\]\n]*\][ \t]*(.*)$"
 )
+TABLE_HEAD = re.compile(r"^#[ \t]+size[ \t]+count[ \t]+type\b")
 STARTS = re.compile(r"^#[ \t]*Collective test starting: (\w+)")
 OSU_TITLE = re.compile(r"^# OSU MPI(?:-\w+)? (?:Non-blocking )?([A-Za-z]+(?:[- ]to[- ]all)?) (?:\w+ )*Latency Test")
 NUMBER = r"(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)"
@@ -154,6 +155,21 @@ def collective_log(text: str, name: str = "") -> CollectiveLog:
         if (title := OSU_TITLE.match(line)) is not None:
             return _osu(stripped, title[1])
     return _nccl_tests(text, name)
+
+
+def is_collective_log(head: str) -> bool:
+    r"""Whether the first characters of a file are those of measured collectives, whole or truncated.
+
+    >>> is_collective_log("# OSU MPI Allreduce Latency Test v7.3\n"), is_collective_log("--num-layers 2")
+    (True, False)
+    """
+    start = head.lstrip()
+    if start.startswith("{"):
+        return '"coll_perf"' in start.partition("\n")[0] or ('"out_of_place"' in start and '"results"' in start)
+    lines = head.splitlines()
+    return any(OSU_TITLE.match(line) for line in lines[:50]) or any(
+        DEVICE.match(line) or TABLE_HEAD.match(line) for line in lines
+    )
 
 
 def _named_kind(text: str) -> CollectiveKind | None:

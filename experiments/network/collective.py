@@ -15,6 +15,7 @@ from quadrille.experiments.predict.collectives_choice import OWN_CHOICES, distin
 from quadrille.experiments.predict.idle_cards import Cards, cards_that_carry
 from quadrille.simulator.collectives.collective import CollectiveResult
 from quadrille.simulator.collectives.nccl.collective import nccl_collective
+from quadrille.simulator.collectives.nccl.layout import machine_settings
 from quadrille.simulator.collectives.programs import Ints
 from quadrille.simulator.machine.network import network_of, routes_of
 from quadrille.simulator.machine.placement import endpoints_by_rule
@@ -38,7 +39,8 @@ class CollectivePrediction:
     protocol : protocol of NCCL; None for other libraries
     channels, different_paths : number of concurrent rings or trees, and number of them that use different links
     cards : number of a node's network cards that carry messages, and number that could; None inside a node
-    library_seconds : time that NCCL itself predicts; None for other libraries, and where NCCL predicts none [s]
+    library_seconds : time that NCCL itself predicts, and the machine's time of a call; None for other libraries, and
+        where NCCL predicts none [s]
     seconds_by_part, mean_seconds_by_part : time by cause for the last rank and for the mean rank [s]; None if unknown
     method, events, transfers : method of the simulation, and its numbers of events and of simulated transfers
     rank_classes, flow_classes : numbers of classes of equivalent ranks and of equivalent flows
@@ -201,7 +203,7 @@ def _simulated_collective(
         protocol=question.choices.nccl_protocol,
         root=question.root,
         item_bytes=question.item_bytes,
-        settings=question.nccl,
+        settings=machine_settings(machine, question.kind, question.nccl),
         options=question.options,
     )
     return _SimulatedCollective(
@@ -211,7 +213,7 @@ def _simulated_collective(
         protocol=nccl.plan.protocol,
         channels=max(nccl.plan.channels, nccl.path_count),
         different_paths=nccl.path_count,
-        library_seconds=nccl.plan.seconds or None,
+        library_seconds=nccl.plan.seconds + machine.device.collective_call_seconds if nccl.plan.seconds else None,
     )
 
 

@@ -1,6 +1,8 @@
-"""The commands about files of other programs: import job, import topology."""
+"""The commands about files of other programs: import job, import topology, import machine."""
 
 from typing import Annotated
+
+import click
 
 from quadrille.cli.app import import_group
 from quadrille.cli.command_declarations import argument, flag, switch
@@ -79,3 +81,48 @@ def import_topology(
         oversubscription=measure(oversubscription, "--oversubscription", "ratio", 1e-6, 1e6),
     )
     write_topology(files, out, kind=kind, node=node, rates=rates)
+
+
+@import_group.command("machine", text="Make a machine file from measured times of collectives.")
+def import_machine(
+    context: click.Context,
+    logs: Annotated[list[str], argument("LOG…", "Output of nccl-tests, rccl-tests, NCCL Inspector or OSU.")],
+    into: Annotated[str, flag("--into", "FILE.toml", "Where the machine goes; - for stdout.")],
+    machine: Annotated[
+        str, flag("--machine", "NAME|FILE", "The base; by default a node with the GPUs that the logs name.")
+    ] = "",
+    collective: Annotated[str, flag("--collective", "NAME", "The collective, where the files do not tell it.")] = "",
+    gpus: Annotated[str, flag("--gpus", "N", "How many ranks; by default as in the files.")] = "",
+    nodes: Annotated[str, flag("--nodes", "N", "How many nodes; by default as in the files, or full ones.")] = "",
+) -> None:
+    """Make a machine file from measured times of collectives.
+
+    Bandwidths between GPUs and of network cards are fitted to large sizes, the time of a call to small ones. Every
+    second size is fitted; the others judge the fit.
+    """
+    from quadrille.algorithms.formats.schema_files import STDOUT, check_writable
+    from quadrille.cli.parsing.collectives import parse_kind
+    from quadrille.cli.parsing.numbers import whole_number
+    from quadrille.experiments.calibrate.machine_from_logs import (
+        AskedLogs,
+        base_of_devices,
+        machine_from_logs,
+        print_fit,
+        save_fit,
+    )
+    from quadrille.experiments.output.destinations import check_paths_differ
+    from quadrille.topologies.find_machine import find_machine
+
+    if into != STDOUT:
+        for path in logs:
+            check_paths_differ({"--into": into}, {"LOG": path})
+        check_writable(into)
+    ranks, node_count = (
+        whole_number(text, name) if text else None for text, name in ((gpus, "--gpus"), (nodes, "--nodes"))
+    )
+    asked = AskedLogs(logs, ranks, node_count, parse_kind(collective) if collective else None)
+    base = find_machine(machine or base_of_devices(logs))
+    fit = machine_from_logs(base, asked, context.obj)
+    save_fit(fit, into)
+    if into != STDOUT:
+        print_fit(base, fit)

@@ -8,7 +8,7 @@ each op is alone, at the latest all ops that may overlap run one after another.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +21,7 @@ from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.ops import AllToAll, Collective, CollectiveKind, collective_kind
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.simulator.collectives.nccl.collective import NcclResult, nccl_collective
-from quadrille.simulator.collectives.nccl.layout import NEUTRAL_SETTINGS
+from quadrille.simulator.collectives.nccl.layout import machine_settings
 from quadrille.simulator.machine.network import routes_of
 from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.topologies.machines.machine import Machine
@@ -150,7 +150,6 @@ class NcclTimes:
     ) -> NcclResult:
         """The result with one algorithm and protocol."""
         endpoints, routes = self.placement.of_rank, self._routes[0]
-        share = self.machine.device.collectives_between_share
         return nccl_collective(
             question.kind,
             question.size,
@@ -161,7 +160,7 @@ class NcclTimes:
             algorithm=algorithm,
             protocol=protocol,
             root=question.root,
-            settings=NEUTRAL_SETTINGS if share == 1 else replace(NEUTRAL_SETTINGS, between=share),
+            settings=machine_settings(self.machine, question.kind),
             item_bytes=LEAST_ITEM_BYTES,
             two_level=self.choices.two_level,
             routed=question.routed,

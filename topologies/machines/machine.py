@@ -70,6 +70,7 @@ LATER: dict[str, dict[str, object]] = {
         "kernel_table": "",
         "collective_table": "",
         "collectives_between_share": 1.0,
+        "collective_call_seconds": 0.0,
         "passes": (),
         "following_overhead_seconds": None,
     },
@@ -119,6 +120,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     passes : measured passes over arrays on a host, of which attention, embeddings and the cross entropy consist
     collectives_between_share : share of the bandwidth between nodes that collectives of NCCL reach, of what NCCL
         counts on; messages between pipeline stages keep the whole bandwidth
+    collective_call_seconds : time that each collective of NCCL takes beyond NCCL's model or the measured collectives
     kernel_table : name of a table of measured kernels, such as h100-sxm, from which products and fused attention take
         their times on a GPU without measured rows; empty or none for the shares of the peaks (`achieved`)
     collective_table : name of a table of measured collectives, such as h100-sxm, from which NCCL's collectives inside a
@@ -143,6 +145,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     kernel: tuple[KernelRow, ...] = ()
     passes: tuple[PassRow, ...] = ()
     collectives_between_share: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    collective_call_seconds: Overhead = 0.0
     kernel_table: str = ""
     collective_table: str = ""
 

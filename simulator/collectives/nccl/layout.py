@@ -206,6 +206,18 @@ class NcclSettings:
 NEUTRAL_SETTINGS = NcclSettings()
 
 
+def machine_settings(machine: Machine, kind: CollectiveKind, settings: NcclSettings = NEUTRAL_SETTINGS) -> NcclSettings:
+    """The settings, and beside them what the machine file says of NCCL's collectives.
+
+    A message keeps the whole bandwidth between nodes.
+    """
+    share = 1.0 if kind == "send_receive" else machine.device.collectives_between_share
+    call = machine.device.collective_call_seconds
+    if share == 1 and call == 0:
+        return settings
+    return replace(settings, between=settings.between * share, launch_seconds=settings.launch_seconds + call)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacedPlan:
     """A plan of NCCL and the endpoints that execute it.

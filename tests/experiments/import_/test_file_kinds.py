@@ -46,6 +46,39 @@ def test_fabrics_and_nodes_are_a_topology(text, tmp_path):
     assert command_of(str(tmp_path / "file")) == "topology"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# OSU MPI Allreduce Latency Test v7.3\n",
+        "#       size         count      type   redop     time\n",
+        '{"header": {"id": "0x7"}, "coll_perf": {"coll": "AllReduce"}}\n',
+        '{"config": {}, "results": [{"size": 8, "out_of_place": {"time": 7}}]}',
+    ],
+)
+def test_measured_collectives_are_a_machine(text, tmp_path):
+    (tmp_path / "file").write_text(text)
+    assert command_of(str(tmp_path / "file")) == "machine"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\x1f\x8b rest", "quadrille explain FILE"),
+        (b"SQLite format 3\x00", "quadrille explain FILE"),
+        (b'{"schemaVersion": 1, "traceEvents": []}', "quadrille explain FILE"),
+        (b"<?xml version='1.0'?>\n<platform version='4.1'>", "--machine FILE"),
+        (b'{"directed": true, "nodes": [{"id": "a"}], "edges": []}', "--machine FILE"),
+        (b'schema = "quadrille/machine/2"\nname = "x"\n', "no import is needed"),
+    ],
+)
+def test_files_that_other_commands_read_name_them(content, said, tmp_path, capsys):
+    (tmp_path / "file").write_bytes(content)
+    assert main(["import", str(tmp_path / "file")]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1
+    assert said in printed.err
+
+
 def test_import_finds_the_kind_by_itself(tmp_path, capsys):
     (tmp_path / "job").write_text(json.dumps(ARGUMENTS))
     assert main(["import", str(tmp_path / "job"), "--gpus", "1"]) == 0
