@@ -46,6 +46,8 @@ NODES_OF_GPU = {
 """Named machine whose node has a GPU, by a word in the GPU's name."""
 MEASURED = "-measured"
 """End of the name of a machine from measurements."""
+MOST_CALLS = 2000
+"""Most kinds and sizes that are fitted and judged."""
 OTHERS = "rates of computing, of memory and of hosts are the base's"
 
 
@@ -98,6 +100,8 @@ def machine_from_logs(base: Machine, asked: AskedLogs, command: Sequence[str] = 
             calls += measured_calls(log.of_kind(asked.kind) if asked.kind else log, layout, per_node)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
+    if len(calls) > MOST_CALLS:
+        raise InputError(f"{len(calls)} kinds and sizes of collectives: at most {MOST_CALLS} are accepted")
     most, own = max(call.question.gpus for call in calls), base.topology.get("gpus")
     if base.topology.get("family") in MACHINES and isinstance(own, int):
         base = with_gpus(base, max(own, most))

@@ -37,6 +37,8 @@ CHOICES = ("ring:LL", "ring:LL128", "ring:Simple", "tree:LL", "tree:LL128", "tre
 """Algorithms and protocols that NCCL can be held to."""
 USES_OF_MEMORY = 4
 """Bytes that host memory moves for a byte sent and a byte received: each is written and read."""
+SAME_DIGITS = 6
+"""Digits behind the point in which the logarithms of equal times agree."""
 LEAST_GAIN = 0.7
 """Largest part of the distance without a cause that remains with a cause that explains it."""
 
@@ -56,7 +58,7 @@ class Explanation:
 
     Parameters
     ----------
-    cause : the cause, in words
+    cause : the cause, in words; several causes that no measured time tells apart are joined by "or"
     try_it : flags of `quadrille collective` that show its effect; empty if there are none
     distance : root mean square of log(measured / simulated)
     """
@@ -80,21 +82,29 @@ def distance(calls: Sequence[Call], seconds: Sequence[float]) -> float:
 def explanations(calls: Sequence[Call], machine: Machine) -> list[Explanation]:
     """The causes that explain the measured times, the nearest first; empty if none comes nearer than no cause.
 
+    Causes with the same times are one explanation, with all their words and the flags of the first.
+
     Parameters
     ----------
     calls : a few measured calls of different sizes
     machine : machine of the expected times
     """
     before = distance(calls, [call.expected for call in calls])
-    near = []
+    near: dict[tuple[float, ...], Explanation] = {}
     for change in _causes(calls, machine):
         try:
             times = [change.seconds(call) for call in calls]
         except InputError:  # a network without a path, or an algorithm that NCCL lacks here
             continue
-        if min(times) > 0:
-            near.append(Explanation(change.words, change.try_it, distance(calls, times)))
-    return sorted((cause for cause in near if cause.distance < LEAST_GAIN * before), key=lambda cause: cause.distance)
+        if min(times) <= 0:
+            continue
+        same = tuple(round(log(time), SAME_DIGITS) for time in times)
+        if same in near:
+            near[same] = replace(near[same], cause=f"{near[same].cause}, or {change.words}")
+        else:
+            near[same] = Explanation(change.words, change.try_it, distance(calls, times))
+    nearer = (cause for cause in near.values() if cause.distance < LEAST_GAIN * before)
+    return sorted(nearer, key=lambda cause: cause.distance)
 
 
 @dataclass(frozen=True)
