@@ -18,7 +18,7 @@ and the 95th percentile of the numbers that single rows imply.
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import exp, log
+from math import exp, inf, log
 from statistics import median
 
 import msgspec
@@ -183,7 +183,7 @@ def _fit_rates(machine: Machine, fitted: Sequence[MeasuredCall]) -> tuple[Machin
         if number is None or not large:
             untold.append(f"{words} ({'no such row from 16 MiB' if number else 'its topology has no such number'})")
         elif (result := _fit_factor(machine, number, large, largest)) is None:
-            untold.append(f"{words} (the rows do not depend on it)")
+            untold.append(f"{words} (the rows do not depend on it, or no value gives their times)")
         else:
             machine, fit = result
             numbers.append(fit)
@@ -238,28 +238,41 @@ def _bandwidth(machine: Machine, names: Sequence[str]) -> _Number | None:
 def _fit_factor(
     machine: Machine, number: _Number, calls: Sequence[MeasuredCall], largest: float
 ) -> tuple[Machine, FittedNumber] | None:
-    """The machine with the bandwidth at which the median of predicted / measured is 1; None if no bandwidth does it.
+    """The machine with the bandwidth at which the median of predicted / measured is nearest to 1; None if none is near.
 
     The time of a large collective is nearly in proportion to 1 / bandwidth, so each step multiplies the bandwidth by
-    predicted / measured.
+    predicted / measured.  A share of collectives stays 1 where they are faster than that.
     """
-    factor = 1.0
+    factor, distance = 1.0, inf
+    nearest: tuple[Machine, FittedNumber] | None = None
     for _ in range(MOST_STEPS):
         changed = number.times(machine, factor)
-        ratios = _log_ratios(changed, calls)
-        slower = _log_ratios(number.times(machine, factor * PROBE), calls)
-        telling = [old for old, new in zip(ratios, slower, strict=True) if new - old >= -log(PROBE) / 2]
-        if not telling and abs(median(ratios)) <= FOLLOWS:
-            return None
-        step = exp(median(telling or ratios))
+        telling, step = _telling(machine, number, factor, calls)
+        if not telling and abs(log(step)) <= FOLLOWS:
+            break
+        if telling and abs(log(step)) < distance:
+            distance = abs(log(step))
+            least, most = np.quantile([number.value * factor * exp(ratio) for ratio in telling], (0.05, 0.95)).tolist()
+            fit = FittedNumber(number.path, number.value, number.value * factor, least, most, len(telling))
+            nearest = changed, fit
         if abs(step - 1) < CLOSE or factor * step < LEAST_FACTOR or (factor == largest and step > 1):
             break
         factor = min(largest, factor * step)
-    if not telling:
-        return None
-    implied = [number.value * factor * exp(ratio) for ratio in telling]
-    least, most = np.quantile(implied, (0.05, 0.95)).tolist()
-    return changed, FittedNumber(number.path, number.value, number.value * factor, least, most, len(telling))
+    is_share_of_one = number.path == SHARE and factor == largest
+    return nearest if distance <= FOLLOWS or is_share_of_one else None
+
+
+def _telling(
+    machine: Machine, number: _Number, factor: float, calls: Sequence[MeasuredCall]
+) -> tuple[list[float], float]:
+    """log(predicted / measured) of the rows that depend on a bandwidth, and the median of predicted / measured.
+
+    The median is that of all rows if none depends on the bandwidth.
+    """
+    ratios = _log_ratios(number.times(machine, factor), calls)
+    slower = _log_ratios(number.times(machine, factor * PROBE), calls)
+    telling = [old for old, new in zip(ratios, slower, strict=True) if new - old >= -log(PROBE) / 2]
+    return telling, exp(median(telling or ratios))
 
 
 def _tells(machine: Machine, number: _Number, calls: Sequence[MeasuredCall]) -> bool:

@@ -46,6 +46,8 @@ NODES_OF_GPU = {
 """Named machine whose node has a GPU, by a word in the GPU's name."""
 MEASURED = "-measured"
 """End of the name of a machine from measurements."""
+MOST_GPUS = 8192
+"""Most GPUs of a log: each step of the fit simulates all rows."""
 MOST_CALLS = 2000
 """Most kinds and sizes that are fitted and judged."""
 OTHERS = "rates of computing, of memory and of hosts are the base's"
@@ -97,6 +99,8 @@ def machine_from_logs(base: Machine, asked: AskedLogs, command: Sequence[str] = 
         log = read_collective_log(path)
         try:
             layout = layout_of(log, per_node, asked.ranks, asked.nodes)
+            if layout.gpus > MOST_GPUS:
+                raise InputError(f"{layout.gpus} GPUs: at most {MOST_GPUS} are accepted")
             calls += measured_calls(log.of_kind(asked.kind) if asked.kind else log, layout, per_node)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None

@@ -64,6 +64,13 @@ def test_rows_inside_a_node_say_nothing_of_the_cards(written):
     assert untold[:2] == ["the bandwidth of network cards", "the time of a call"]
 
 
+def test_times_that_no_bandwidth_gives_change_no_bandwidth(written):
+    path = written("odd.log", "h100-node", "all_reduce", 8, 8, sizes=(2**25,), settings=[f"{CALL}=10"])
+    found, numbers = fit([path], "h100-node")
+    assert numbers == {}
+    assert "no value gives their times" in found.untold[0]
+
+
 def test_each_size_is_fitted_or_judges(written):
     found, _ = fit([written("inside.log", "h100-superpod", "all_reduce", 8, 8)])
     assert not {*found.fitted} & {*found.judged}
@@ -120,6 +127,7 @@ def test_the_base_is_a_node_with_the_gpus_of_the_log(device, name, written):
         ("Tesla K80", [], "--machine NAME|FILE says"),
         ("NVIDIA H100", ["--gpus", "16", "--nodes", "3"], "16 ranks on 3 nodes"),
         ("NVIDIA H100", ["--machine", "h100"], "h100"),
+        ("NVIDIA H100", ["--gpus", "8200", "--nodes", "1025"], "at most 8192"),
         ("NVIDIA H100", ["--into", "LOG"], "both name"),
     ],
 )
