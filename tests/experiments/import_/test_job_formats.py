@@ -189,7 +189,7 @@ FAULTS = [
     (["model:\n" + "".join(f"{' ' * depth}a:\n" for depth in range(1, 40))], {}, "nested"),
     (["hello there\n"], {}, "line 1"),
     (["\0"], {}, "zero byte"),
-    (["\n"], {}, "no keys"),
+    (["\n"], {}, "is empty"),
 ]
 
 

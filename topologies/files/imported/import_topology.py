@@ -200,8 +200,10 @@ def _from_data(text: str, path: str, kind: str, rates: Rates, ignored: Callable[
             data = parse_json(text)
         except ValueError as error:
             raise InputError(f"{path}: {error}") from None
-    else:
+    elif kind or DATA_KEY.search(text):
         data = parse_yaml(text, path)
+    else:
+        raise InputError(f"{path}: is not of a known kind: {', '.join(KINDS)}")
     if kind in ("", "astra-sim") and astra_sim.is_astra_sim(data):
         return astra_sim.read_astra_sim(data, path, ignored, (rates.bandwidth, rates.latency))
     if kind in ("", "topograph") and topograph.is_topograph(data):
