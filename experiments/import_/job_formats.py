@@ -132,7 +132,7 @@ def _settings(path: str, text: str) -> Settings:
     except InputError as error:
         if is_job(text):
             raise
-        reason = str(error).removeprefix(f"{path}: ")
+        reason = str(error).removeprefix(path).lstrip(",: ")
         raise InputError(f"{path}: is no job: accepted are files of {_names()} ({reason})") from None
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from quadrille.algorithms.errors import InputError, unknown_name
 from quadrille.algorithms.formats.input_files import parse_json, read_text
+from quadrille.algorithms.formats.yaml_subset import parse_yaml
 from quadrille.topologies.files.imported import (
     astra_sim,
     graphml,
@@ -25,7 +26,6 @@ from quadrille.topologies.files.imported import (
 )
 from quadrille.topologies.files.imported.fabric import Fabric, NodeDescription
 from quadrille.topologies.files.imported.fabric_network import Rates, fabric_network, node_network
-from quadrille.topologies.files.imported.yaml_subset import parse_yaml
 from quadrille.topologies.files.topology_file import check_connected
 from quadrille.topologies.files.xml_elements import elements
 from quadrille.topologies.network import Network
