@@ -21,10 +21,13 @@ from quadrille.experiments.compare.drift import busy_sentence
 from quadrille.experiments.compare.problem import problem_label
 from quadrille.experiments.compare.record_folders import CASES_SCHEMA, compare_folders
 from quadrille.experiments.compare.record_timelines import load_timelines, timeline_path
+from quadrille.experiments.import_.other_files import refusal
 from quadrille.experiments.import_.trace_files import trace_paths
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import print_tables
 from quadrille.runtime.host.console import remark, remark_all
+
+MEASURED_FILES = "a measured record, a training log, or a profiler's trace is accepted"
 
 
 def compare(
@@ -58,6 +61,7 @@ def compare(
     """
     if bool(measured) == bool(value):
         raise InputError("compare needs one measurement: MEASURED, a file or folder, or --measured VALUE")
+    _check_content(predicted, "PREDICTED is a record of quadrille simulate --json FILE")
     if measured and (traces := trace_paths((measured, *more))):
         _report_traces(predicted, traces, Destinations(json=json, trace=trace, plot=figure), command)
         return
@@ -70,22 +74,38 @@ def compare(
             raise InputError("--timelines: a measured step has no timeline: leave it out")
         _compare_with_steps(predicted, measured, value, Destinations(json, trace=trace, plot=figure), command)
         return
+    _compare_records(predicted, measured, Destinations(json=json, trace=trace, plot=figure), timelines, command)
+
+
+def _compare_records(
+    predicted: str, measured: str, destinations: Destinations, timelines: tuple[str, str] | None, command: Sequence[str]
+) -> None:
+    """Prints the comparison of two records or of two folders, and writes the requested files."""
     inputs = {"PREDICTED": predicted, "MEASURED": measured}
     inputs |= dict(zip(("PREDICTED's timeline", "MEASURED's timeline"), timelines or (), strict=False))
-    destinations = Destinations(json=json, trace=trace, plot=figure)
     destinations.check(inputs)
-    if timelines and not figure and not trace:
+    if timelines and not destinations.plot and not destinations.trace:
         raise InputError("--timelines is given without --plot and --trace: one to show them in is needed")
     folders = [is_folder(path) for path in (predicted, measured)]
     if not any(folders):
+        _check_content(measured, MEASURED_FILES)
         _report_files(predicted, measured, destinations, timelines, provenance(command))
         return
     if not all(folders):
-        raise InputError(f"{predicted} and {measured}: two records or two folders of records are needed")
-    if timelines or trace:
+        raise InputError(
+            f"{predicted} and {measured}: two records, two folders of records, or a record and a folder that has no "
+            "files but traces, are needed"
+        )
+    if timelines or destinations.trace:
         flag = "--timelines" if timelines else "--trace"
         raise InputError(f"{flag} goes with two records, not with two folders")
     _report_folders(Path(predicted), Path(measured), destinations, provenance(command))
+
+
+def _check_content(path: str, accepted: str) -> None:
+    """Raises InputError for a file that is none of ours."""
+    if is_file(path) and (error := refusal(path, accepted)):
+        raise error
 
 
 def _is_log(path: str) -> bool:

@@ -258,7 +258,7 @@ def _remarks(record: Record, ranks: Sequence[RankTrace], aligned: AlignedRanks |
     sizes = {rank.trace.ranks for rank in ranks if rank.trace.ranks is not None}
     if sizes and sizes != {record.ranks}:
         words = ", ".join(map(str, sorted(sizes)))
-        remarks.append(f"the trace is of {words} ranks, and the prediction is for {record.ranks}")
+        remarks.append(f"the trace is of {words} ranks, and the prediction is for {record.ranks}: these are two jobs")
     whole = [rank.file for rank in ranks if rank.iterations.source == "whole trace"]
     if whole:
         remarks.append(f"{whole[0]}: no iterations are known, so the whole trace counts as one")
@@ -267,5 +267,6 @@ def _remarks(record: Record, ranks: Sequence[RankTrace], aligned: AlignedRanks |
         remarks.append(f"ranks made different numbers of these calls, which align nothing: {words}")
     if aligned is not None and aligned.unaligned:
         names = ", ".join(str(ranks[place].rank) for place in aligned.unaligned[:10])
-        remarks.append(f"no common collectives align the clocks of these ranks with rank {ranks[0].rank}: {names}")
+        whose = f"rank{'s' if len(aligned.unaligned) > 1 else ''} {names}"
+        remarks.append(f"no collectives in common align the clocks of {whose} with that of rank {ranks[0].rank}")
     return remarks

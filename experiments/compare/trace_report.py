@@ -20,7 +20,6 @@ from quadrille.experiments.output.tables import UNKNOWN, milliseconds, print_tab
 from quadrille.experiments.traces.collective_calls import kind_label
 from quadrille.experiments.traces.iterations import iterations_of
 from quadrille.experiments.traces.rank_traces import RankTrace
-from quadrille.runtime.host.console import remark_all
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -35,7 +34,6 @@ def report_traces(predicted: str, traces: Sequence[str], json: str, origin: Prov
     record = load_record(predicted)
     comparison = msgspec.structs.replace(compare_traces(record, load_ranks(traces), predicted), provenance=origin)
     write_or_show(comparison, json, SCHEMA, lambda: _print(comparison))
-    remark_all(comparison.remarks)
     return comparison
 
 
@@ -62,7 +60,7 @@ def _print(comparison: TraceComparison) -> None:
 
 
 def verdict(comparison: TraceComparison) -> list[str]:
-    """The main finding first: both times, the state that differs most, the overlap, the slowest rank."""
+    """The main finding first: both times, the state that differs most, the overlap, the slowest rank, the remarks."""
     both = comparison.seconds
     ranks = f"{len(comparison.ranks)} ranks" if len(comparison.ranks) > 1 else f"rank {comparison.ranks[0].rank}"
     lines = [
@@ -77,7 +75,7 @@ def verdict(comparison: TraceComparison) -> list[str]:
             f"The others wait for rank {slowest.rank} most: {format_seconds(slowest.delay_seconds or 0.0)} together "
             f"in an iteration; the critical path is on it for {format_seconds(slowest.path_seconds or 0.0)}."
         )
-    return lines
+    return [*lines, *comparison.remarks]
 
 
 def _largest_difference(comparison: TraceComparison) -> str:

@@ -27,6 +27,7 @@ from quadrille.experiments.explain.explanation import (
     limiting_link_sentences,
     summary_sentences,
 )
+from quadrille.experiments.import_.other_files import refusal
 from quadrille.experiments.import_.trace_files import is_trace
 from quadrille.experiments.network.late_flows import LateFlow
 from quadrille.experiments.output.destinations import Destinations, write_or_show
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from quadrille.experiments.traces.trace_summary import TraceSummary
 
+EXPLAINED_FILES = "a record, the JSON of collective or flows, or a profiler's trace is accepted"
 MOST_LINKS = 20
 MOST_SEGMENTS_SHOWN = 24
 """Number of stretches of a path, and of ops on it, that are printed: the longest, in their order."""
@@ -85,6 +87,8 @@ def explain(path: str, *, json: str = "", command: Sequence[str] = ()) -> "Expla
     Destinations(json=json).check({"FILE": path})
     if is_trace(path):
         return _explain_trace(path, json, command)
+    if error := refusal(path, EXPLAINED_FILES):
+        raise error
     explanation = msgspec.structs.replace(explain_file(path), file=path, provenance=provenance(command))
     write_or_show(explanation, json, SCHEMA, lambda: _print(explanation))
     return explanation

@@ -37,7 +37,7 @@ def verdict(summary: TraceSummary) -> list[str]:
         "whole trace": "the whole trace; it has no ProfilerStep annotations, and no sequence of kernels fills it",
     }[summary.iterations_from]
     return [
-        f"{_main_finding(summary)}.",
+        *_main_finding(summary),
         f"{rank}{gpu}: {count} ({source}) of {format_seconds(summary.seconds)}{each}.",
         *_communication_line(summary),
         *_outside_line(summary),
@@ -45,8 +45,8 @@ def verdict(summary: TraceSummary) -> list[str]:
     ]
 
 
-def _main_finding(summary: TraceSummary) -> str:
-    """The share that the GPU computes, and the largest loss."""
+def _main_finding(summary: TraceSummary) -> list[str]:
+    """The share that the GPU computes, and the largest loss with the collective that has most of it."""
     losses = {
         "exposed communication": summary.exposed_communication_seconds,
         "idle time": summary.idle_seconds,
@@ -58,12 +58,12 @@ def _main_finding(summary: TraceSummary) -> str:
         works = [work for work in summary.works[:3] if work.share_seconds > 0]
         largest = max(works, key=lambda work: work.share_seconds, default=None)
         most = f", most in {largest.work} ({_share(largest.share_seconds, summary)})" if largest else ""
-        return f"The GPU computes {computing} of the time{most}"
-    sentence = f"The GPU computes {computing} of the time; the largest loss is {loss}, {_share(losses[loss], summary)}"
+        return [f"The GPU computes {computing} of the time{most}."]
+    lines = [f"The GPU computes {computing} of the time; the largest loss is {loss}, {_share(losses[loss], summary)}."]
     longest = max(summary.collectives, key=lambda row: row.exposed_seconds, default=None)
     if loss == "exposed communication" and longest is not None:
-        sentence += f", most in {longest.label} ({_share(longest.exposed_seconds, summary)})"
-    return sentence
+        lines.append(f"Most of it is in {longest.label} ({_share(longest.exposed_seconds, summary)}).")
+    return lines
 
 
 def _communication_line(summary: TraceSummary) -> list[str]:

@@ -117,18 +117,35 @@ def read_job(paths: Sequence[str], asked: Asked) -> ImportedJob:
     try:
         if len(texts) == 1 and has_arguments(next(iter(texts.values()))):
             return _megatron(read_arguments(next(iter(texts.values()))), asked)
-        return _of_format([parse_settings(path, text) for path, text in texts.items()], asked)
+        return _of_format([_settings(path, text) for path, text in texts.items()], asked)
     except InputError as error:
         named = next(iter(texts))
         raise error if any(str(error).startswith(path) for path in texts) else InputError(f"{named}: {error}") from None
+
+
+def _settings(path: str, text: str) -> Settings:
+    """The settings of a file; a text that is none and has no mark of a job is refused as such."""
+    if not text.strip():
+        raise InputError(f"{path}: is empty")
+    try:
+        return parse_settings(path, text)
+    except InputError as error:
+        if is_job(text):
+            raise
+        reason = str(error).removeprefix(path).lstrip(",: ")
+        raise InputError(f"{path}: is no job: accepted are files of {_names()} ({reason})") from None
+
+
+def _names() -> str:
+    """The names of all programs whose files are jobs."""
+    return ", ".join(["Megatron-LM", *(form.name for form in FORMATS)])
 
 
 def _of_format(files: Files, asked: Asked) -> ImportedJob:
     """The job in configuration files of one format."""
     formats = {file.path: next((form for form in FORMATS if form.fits(file)), None) for file in files}
     if unknown := [path for path, form in formats.items() if form is None]:
-        names = ", ".join(["Megatron-LM", *(form.name for form in FORMATS)])
-        raise InputError(f"{unknown[0]}: its keys are those of no job: accepted are files of {names}")
+        raise InputError(f"{unknown[0]}: its keys are those of no job: accepted are files of {_names()}")
     used = list(dict.fromkeys(form for form in formats.values() if form is not None))
     if len(used) > 1 or (len(files) > 1 and not used[0].several):
         words = " and ".join(form.name for form in used)

@@ -1,7 +1,6 @@
-"""`Settings`: the values of a configuration file by dotted key, from JSON, TOML, or the block mappings of YAML.
+"""`Settings`: the values of a configuration file by dotted key, from JSON, TOML or YAML.
 
-Lists stay values; items of YAML's block lists and its scalars of several lines are left out.  Anchors, aliases and tags
-of YAML are refused, so a small file cannot stand for a large value.
+Lists stay values.  The part of YAML that is read is that of `yaml_subset.py`.
 """
 
 import re
@@ -11,11 +10,11 @@ from typing import Any
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.input_files import parse_json, parse_toml
+from quadrille.algorithms.formats.yaml_subset import parse_yaml
 
 DEEPEST = 16
 MOST_KEYS = 20_000
 LONGEST_NUMBER = 15
-KEY = re.compile(r"""( *)(?:"([^"\n]{1,200})"|'([^'\n]{1,200})'|([\w$][\w.$/ -]{0,199}?)) *:(?: +(.*)|)$""")
 WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
 
 
@@ -114,13 +113,13 @@ def parse_settings(path: str, text: str) -> Settings:
     r"""The settings in the text of a file.
 
     >>> dict(parse_settings("a.yaml", "model:\n  layers: 2  # few\ntrain: {}\n").values)
-    {'model.layers': '2', 'train': '{}'}
+    {'model.layers': '2', 'train': None}
     >>> dict(parse_settings("a.json", '{"model": {"layers": 2}}').values)
     {'model.layers': 2}
 
     Raises
     ------
-    InputError : neither JSON, TOML nor a block mapping of YAML
+    InputError : neither JSON, TOML nor a mapping of YAML
     """
     if "\0" in text:
         raise InputError(f"{path}: a zero byte: a text is accepted")
@@ -131,9 +130,11 @@ def parse_settings(path: str, text: str) -> Settings:
         elif path.endswith(".toml") or re.match(r"(?:#.*\s+)*\[[\w.-]+\]\s*$", start, re.MULTILINE):
             content = parse_toml(text)
         else:
-            return Settings(path, _checked(path, dict(_yaml_keys(path, text))))
+            content = _typed(parse_yaml(text, path))
     except ValueError as error:
         raise InputError(f"{path}: {error}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}, line 1: {text.strip()[:40]!r}: a key with a colon is accepted")
     return Settings(path, _checked(path, dict(_flat(path, content, "", 0))))
 
 
@@ -158,41 +159,12 @@ def _flat(path: str, content: Any, before: str, depth: int) -> Iterator[tuple[st
         yield from _flat(path, value, f"{before}.{name}" if before else str(name), depth + 1)
 
 
-def _yaml_keys(path: str, text: str) -> Iterator[tuple[str, Any]]:
-    """The values of the block mappings of a YAML text by dotted key."""
-    parents: list[tuple[int, str]] = []
-    skipped_below = -1
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        indent = len(line) - len(line.lstrip(" "))
-        if not stripped or stripped[0] in "#%" or stripped in ("---", "..."):
-            continue
-        if skipped_below >= 0 and indent > skipped_below:
-            continue
-        skipped_below = -1
-        if stripped[0] == "-":
-            skipped_below = indent
-            continue
-        match = KEY.match(line)
-        if match is None:
-            raise InputError(f"{path}: line {number}: {stripped[:40]!r}: a key with a colon is accepted")
-        while parents and parents[-1][0] >= indent:
-            parents.pop()
-        if len(parents) >= DEEPEST:
-            raise InputError(f"{path}: line {number}: nested more than {DEEPEST} deep")
-        parents.append((indent, match[2] or match[3] or match[4]))
-        value = _scalar(f"{path}: line {number}", match[5] or "")
-        if value in ("|", ">", "|-", ">-"):
-            skipped_below, value = indent, None
-        if value is not None:
-            yield ".".join(name for _, name in parents), value
-
-
-def _scalar(where: str, text: str) -> Any:
-    """The value of a YAML scalar: a text, a truth value or None; a flow list of words as their texts."""
-    if text[:1] in "\"'" and text[:1]:
-        return text[1 : text.find(text[0], 1)] if text.find(text[0], 1) > 0 else text
-    text = re.sub(r"(?:^|\s)#.*", "", text).strip()
-    if text[:1] in ("&", "*", "!"):
-        raise InputError(f"{where}: {text[:40]!r}: anchors, aliases and tags are not accepted")
-    return WORDS.get(text.lower(), text)
+def _typed(value: Any) -> Any:
+    """A value of YAML with truth values, None, and whole numbers in lists in place of their texts."""
+    if isinstance(value, dict):
+        return {key: _typed(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [
+            int(item) if isinstance(item, str) and re.fullmatch("[0-9]{1,15}", item) else _typed(item) for item in value
+        ]
+    return WORDS.get(value.lower(), value)

@@ -78,7 +78,12 @@ def is_training_log(path: str) -> bool:
             return False
         file.seek(0)
         lines = takewhile(lambda _: file.tell() < MOST_SEARCHED, _lines(file))
-        return any(pattern.search(line) for line in lines for pattern in (MILLISECONDS, SECONDS, TOKENS))
+        return any(map(is_step_line, lines))
+
+
+def is_step_line(line: str) -> bool:
+    """Whether a line has the time or the rate of a training step."""
+    return any(pattern.search(line) for pattern in (MILLISECONDS, SECONDS, TOKENS))
 
 
 def read_training_log(path: str) -> StepMeasurement:

@@ -28,7 +28,7 @@ def allocated_names(text: str) -> list[str]:
     """
     if not text.strip():
         raise InputError(
-            "--nodes is empty: a list such as dgx[001-016,020] is accepted; outside of a job, "
+            "--nodes is missing or empty: a list such as dgx[001-016,020] is accepted; outside of a job, "
             "$SLURM_JOB_NODELIST is empty"
         )
     names: list[str] = []

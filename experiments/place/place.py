@@ -10,9 +10,7 @@ import numpy as np
 from quadrille.algorithms.analysis.volumes import volumes
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.schema_files import STDOUT, check_writable, write_text
-from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.output.progress import StepCount, progress_line
-from quadrille.experiments.output.tables import print_tables, table
 from quadrille.experiments.place.allocation import node_numbers
 from quadrille.experiments.place.node_orders import best_orders
 from quadrille.experiments.place.node_traffic import FabricLoad, node_classes, node_traffic
@@ -135,39 +133,6 @@ def bytes_by_axis(prepared: PreparedExperiment, prediction: Prediction) -> dict[
         if times.axis is not None and times.name in sent:
             sums[times.axis] = sums.get(times.axis, 0.0) + sent[times.name].sent_per_rank_max
     return sums
-
-
-def show(placed: Placed) -> None:
-    """Prints the orders, and what the best one gains."""
-    first, best = placed.orders[0], placed.best
-    rows = [
-        (
-            order.name,
-            _nodes(placed, order),
-            format_seconds(order.seconds),
-            f"{100 * (order.seconds / first.seconds - 1):+.1f} %",
-        )
-        for order in placed.orders
-    ]
-    print_tables(table("", ("order", "nodes", "predicted", "against given"), rows, names=2))
-    gain = 1 - best.seconds / first.seconds
-    print(
-        f"best: {best.name}, {format_seconds(best.seconds)}"
-        + (f", {100 * gain:.1f} % less than as given" if best is not first else ": no order that was tried is faster")
-        + f"; the nodes are below {placed.classes} different sets of switches"
-    )
-    if placed.healthy_seconds is not None:
-        more = best.seconds / placed.healthy_seconds - 1
-        print(
-            f"without the faults: {format_seconds(placed.healthy_seconds)} in this order; they cost {100 * more:.1f} %"
-        )
-
-
-def _nodes(placed: Placed, order: PlacedRanks) -> str:
-    """The first names of the nodes, in the order of ranks."""
-    numbers = dict.fromkeys((order.of_rank // placed.net.per_node).tolist())
-    names = [placed.net.node_names[number] for number in numbers]
-    return ",".join(names[:4]) + (",…" if len(names) > 4 else "")
 
 
 def write(placed: Placed, out: str, form: str) -> None:

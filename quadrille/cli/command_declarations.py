@@ -18,7 +18,7 @@ import click
 from click.core import ParameterSource
 
 from quadrille.algorithms.errors import nearest_hint
-from quadrille.algorithms.formats.input_files import is_file
+from quadrille.algorithms.formats.input_files import is_file, is_folder
 from quadrille.cli.help_panels import PANELS, panel_of
 
 HELP_WIDTH = 120
@@ -239,7 +239,7 @@ class Group(click.Group):
         click.UsageError : no command has that name; the message names similar commands
         """
         word = args[0]
-        names_file = is_file(word) or (bool(re.search(r"[./]", word)) and not word.startswith("-"))
+        names_file = is_file(word) or is_folder(word) or (bool(re.search(r"[./]", word)) and not word.startswith("-"))
         if self.command_of is not None and names_file and self.get_command(ctx, word) is None:
             return self.resolve_command(ctx, [self.command_of(word), *args])
         if self.get_command(ctx, word) is None and not ctx.resilient_parsing:

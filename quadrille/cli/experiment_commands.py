@@ -238,7 +238,7 @@ def compare(
         flag("--timelines", "PREDICTED MEASURED", "Timelines of both records, for the figure and the trace."),
     ] = ("", ""),
 ) -> None:
-    """Compare predicted with measured, op by op."""
+    """Compare predicted with measured: a run op by op, a log, a trace."""
     from quadrille.experiments.compare.compare import compare as compare_records
 
     named = timelines if any(timelines) else None
@@ -307,10 +307,12 @@ def sweep(context: click.Context, **values: Any) -> None:
 @app.command()
 def explain(
     context: click.Context,
-    record: Annotated[str, argument("FILE", "A record, the JSON of collective or flows, or a profiler's trace.")],
+    record: Annotated[
+        str, argument("FILE", "A record, the JSON of collective or flows, or a trace (PyTorch, Nsight).")
+    ],
     json: Json = "",
 ) -> None:
-    """Explain where the time goes: critical path, causes, links."""
+    """Explain where the time of a run or of a profiler's trace goes."""
     from quadrille.experiments.explain.explain import explain as explain_run
 
     explain_run(record, json=json, command=context.obj)

@@ -78,6 +78,8 @@ def _table(path: str, options: Mapping[str, click.Option]) -> dict[str, Any]:
             table = parse_toml(text)
         except ValueError:
             if (job := _job_table(path, text)) is None:
+                if error := _other_file(path, text):
+                    raise error from None
                 raise
             table = job
         if not any(key.replace("_", "-") in options for key in table):
@@ -89,6 +91,17 @@ def _table(path: str, options: Mapping[str, click.Option]) -> dict[str, Any]:
     if (schema := table.pop("schema", SCHEMA)) != SCHEMA:
         raise InputError(f"{path}: schema {schema!r:.60}: an experiment file has schema {SCHEMA!r}")
     return table
+
+
+def _other_file(path: str, text: str) -> InputError | None:
+    """The error about a record, or about a file of another command; None for a text of no known kind."""
+    from quadrille.experiments.import_.other_files import HEAD_BYTES, description
+
+    if text.lstrip().startswith("{") and '"quadrille/record/' in text[:HEAD_BYTES]:
+        return InputError(f"{path}: is a record: --from {path} repeats its experiment")
+    if reason := description(path, text[:HEAD_BYTES]):
+        return InputError(f"{path}: {reason}: an experiment (TOML) or the configuration of a job is accepted")
+    return None
 
 
 def _job_table(path: str, text: str) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Workload": (
         "from_record", "matmul", "mlp", "gpt", "sequence", "approximate", "batch", "steps", "dtype", "passes",
         "transposed", "operands", "seed", "learning_rate", "clip", "a", "b", "dc", "collective", "bytes", "root",
-        "weights",
+        "weights", "model", "vocabulary",
     ),
     "Parallelism": (
         "gpus", "nodes", "grid", "algorithm", "scheme", "order", "pipeline", "micro_batch", "interleave",

@@ -14,6 +14,7 @@ from quadrille.cli.shared_flags import (
     NO_PROGRESS,
     ON_MACHINE,
     TRAINING,
+    Json,
     flags_of,
     machine_flags,
     with_flags,
@@ -32,6 +33,7 @@ PLACE = flags_of(
         "hostfile",
     ),
     top=(Annotated[str, flag("--top", "N", "Orders that are simulated; by default 4, and 1 from 512 ranks on.")], ""),
+    json=(Json, ""),
 )
 """The flags of the allocation and of the file with the order."""
 
@@ -48,16 +50,23 @@ def place(context: click.Context, **values: Any) -> None:
     from quadrille.cli.parsing.machines import with_default_dtype
     from quadrille.cli.parsing.numbers import whole_number
     from quadrille.cli.shared_flags import experiment_flags
-    from quadrille.experiments.output.destinations import check_paths_differ
+    from quadrille.experiments.output.destinations import Destinations, check_paths_differ
     from quadrille.experiments.place import place as placing
     from quadrille.experiments.place.allocation import allocated_names
+    from quadrille.experiments.place.place_report import report
 
     on = machine_flags(values)
+    if values["topology"] and not values["topology"].endswith((".json", ".xml")):
+        words = "a node-link file (.json) is accepted; quadrille import topology makes one"
+        raise InputError(f"--topology {values['topology']}: {words}")
     placing.check_form(values["out"], values["form"])
     named = replace(on, machine=on.machine or values["topology"])
     read = {**on.files, **({"--topology": values["topology"]} if values["topology"] else {})}
-    if values["out"] not in ("", STDOUT):
-        check_paths_differ({"--out": values["out"]}, read)
+    written = {f"--{name}": values[name] for name in ("out", "json") if values[name] not in ("", STDOUT)}
+    if values["out"] == values["json"] == STDOUT:
+        raise InputError("--out -, --json -: only one of them goes to stdout")
+    check_paths_differ(written, read)
+    Destinations(json=values["json"]).check()
     experiment = experiment_of(with_default_dtype(experiment_flags(context, values), named))
     if experiment.execution.any_order:
         raise InputError("--order auto: place orders nodes, not axes; name the axes, such as z,y,x,data")
@@ -65,8 +74,7 @@ def place(context: click.Context, **values: Any) -> None:
     machine = machine_of(on, values["topology"])
     top = whole_number(values["top"], "--top", most=64) if values["top"] else None
     placed = placing.place(experiment, machine, names, top=top, quiet=values["quiet"])
-    if values["out"] != STDOUT:
-        placing.show(placed)
+    report(placed, values["json"], context.obj, shown=values["out"] != STDOUT)
     if values["out"]:
         placing.write(placed, values["out"], values["form"])
 

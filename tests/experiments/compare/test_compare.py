@@ -355,7 +355,7 @@ def test_a_broken_or_foreign_file_in_a_folder_is_refused_by_name(paths, tmp_path
 
 
 def test_folders_without_a_pair_and_a_folder_with_a_file_are_refused(paths, tmp_path):
-    with pytest.raises(InputError, match="two folders of records are needed"):
+    with pytest.raises(InputError, match="two folders of records, or a record and a folder"):
         compare(str(tmp_path), paths[1])
     one, other = folders(tmp_path, {"a": PREDICTED}, {"x": of_size(MEASURED, 7)})
     with pytest.raises(InputError, match="at least one pair"):

@@ -111,7 +111,7 @@ def test_clocks_are_aligned_through_a_rank_between(tmp_path):
         paths.append(str(write_trace(tmp_path / f"{rank}.json", rows, rank=rank, ranks=3)))
     comparison = compare_traces(record(ranks=8), load_ranks(paths))
     assert all(rank.delay_seconds == pytest.approx(0, abs=0.01 * US) for rank in comparison.ranks)
-    assert comparison.remarks == ("the trace is of 3 ranks, and the prediction is for 8",)
+    assert comparison.remarks == ("the trace is of 3 ranks, and the prediction is for 8: these are two jobs",)
 
 
 def test_ranks_without_a_common_collective_are_named(tmp_path):
@@ -120,7 +120,7 @@ def test_ranks_without_a_common_collective_are_named(tmp_path):
         rows = events((Work(FLASH, 0, 90), all_reduce(100, 50, members=2, group=f"pair {rank}")))
         paths.append(str(write_trace(tmp_path / f"{rank}.json", rows, rank=rank)))
     comparison = compare_traces(record(), load_ranks(paths))
-    assert comparison.remarks == ("no common collectives align the clocks of these ranks with rank 0: 1",)
+    assert comparison.remarks == ("no collectives in common align the clocks of rank 1 with that of rank 0",)
     assert not comparison.path and comparison.ranks[0].waiting_seconds is None
 
 

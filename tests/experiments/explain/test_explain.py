@@ -467,7 +467,7 @@ def test_the_command_explains_a_run_on_a_host(tmp_path, capsys):
     ("content", "message"),
     [
         (None, "does not exist"),
-        ("", "truncated or not JSON"),
+        ("", "is empty"),
         ('{"schema": "quadrille/record/1", ', "truncated or not JSON"),
         (
             '{"schema": "quadrille/timeline/1"}',
@@ -477,7 +477,7 @@ def test_the_command_explains_a_run_on_a_host(tmp_path, capsys):
         ('{"schema": "quadrille/flows/1", "links": []}', "neither seconds nor makespan_s"),
         ('{"schema": "quadrille/flows/1", "makespan_s": 1, "links": [{"link": 3}]}', "links"),
         ('{"schema": "quadrille/record/1", "kind": "predicted"}', "record file"),
-        ("[1, 2]", "record file"),
+        ("[1, 2]", "names no schema of Quadrille"),
     ],
 )
 def test_a_file_that_is_none_is_refused_in_one_line(tmp_path, capsys, content, message):

@@ -189,7 +189,7 @@ FAULTS = [
     (["model:\n" + "".join(f"{' ' * depth}a:\n" for depth in range(1, 40))], {}, "nested"),
     (["hello there\n"], {}, "line 1"),
     (["\0"], {}, "zero byte"),
-    (["\n"], {}, "no keys"),
+    (["\n"], {}, "is empty"),
 ]
 
 
@@ -262,6 +262,10 @@ def test_damaged_files_are_read_or_refused_in_one_line(contents, asked, tmp_path
             assert text.startswith(("schema", "# differs"))
 
 
-def test_yaml_lists_and_texts_of_several_lines_are_left_out():
-    text = "a:\n  - b: 1\n  - c\n  d: 2\ne: |\n  f: 3\n  g\nh: 'x # y'\ni: z # w\nj: {}\nk: No\n"
-    assert dict(parse_settings("t.yaml", text).values) == {"a.d": "2", "h": "x # y", "i": "z", "j": "{}", "k": "No"}
+def test_yaml_has_lists_texts_of_several_lines_and_truth_values():
+    text = "a:\n  - b: 1\n  - c\n  d: 2\ne: |\n  f: 3\n  g\nh: 'x # y'\ni: z # w\nj: {}\nk: No\nl: [0, 1]\nm: False\n"
+    text = text.replace("a:\n  - b: 1\n  - c\n  d: 2\n", "a:\n  n:\n  - b: 1\n  - c\n  d: 2\n")
+    assert dict(parse_settings("t.yaml", text).values) == {
+        "a.n": [{"b": "1"}, "c"], "a.d": "2", "e": "f: 3\ng", "h": "x # y", "i": "z", "j": None, "k": "No", "l": [0, 1],
+        "m": False,
+    }  # fmt: skip

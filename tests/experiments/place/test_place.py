@@ -1,5 +1,6 @@
 """The order of nodes with the least predicted time: found where there is one, and written for MPI and Slurm."""
 
+import json
 from itertools import permutations
 
 import numpy as np
@@ -69,10 +70,10 @@ def test_a_bad_order_is_mended_and_the_file_predicts_the_printed_time(fabric, tm
     words = ["--matmul", "4096,4096,4096", "--grid", "z=16,x=4", "--order", "z,y,x", "--collectives", "own"]
     options = ["--topology", fabric, "--nodes", "n0,n4,n1,n5,n2,n6,n3,n7", "--out", places, "--form", "placement"]
     done = called(capsys, "place", *words, *options, "--top", "1")
-    best = next(line for line in done.out.splitlines() if line.startswith("best: "))
-    assert best.startswith("best: searched 1, ") and "less than as given" in best
+    best = done.out.splitlines()[0]
+    assert best.startswith("Order searched 1 is best: ") and "less than as given" in best
     again = called(capsys, "simulate", *words, "--machine", fabric, "--placement", places, "--quiet")
-    assert f"total: {best.split(', ')[1]} " in again.out
+    assert f"total: {best.split(': ')[1].split(', ')[0]} " in again.out
     nodes = [int(line.removeprefix("gpu:")) // 8 for line in places.read_text().split()]
     assert [sorted({node // 4 for node in nodes[first : first + 16]}) for first in range(0, 64, 16)] in (
         [[0], [0], [1], [1]],
@@ -87,13 +88,30 @@ def test_a_bad_order_is_mended_and_the_file_predicts_the_printed_time(fabric, tm
 def test_an_order_that_keeps_groups_under_one_leaf_is_left_alone(fabric, capsys):
     words = ["--matmul", "4096,4096,4096", "--grid", "z=16,x=4", "--order", "z,y,x", "--collectives", "own"]
     done = called(capsys, "place", *words, "--topology", fabric, "--nodes", "n[0-7]", "--top", "1")
-    assert "best: as given" in done.out and "no order that was tried is faster" in done.out
+    assert done.out.startswith("The order as given is best: ")
 
 
 def test_a_dead_cable_costs_what_the_line_says(fabric, capsys):
     words = [*JOB, "--grid", "data=4,x=8", "--topology", str(fabric), "--nodes", "n[0-3]", "--top", "1"]
     done = called(capsys, "place", *words, "--fail", "n0/nic0>*")
-    assert "without the faults: " in done.out and "they cost" in done.out
+    assert "Without the faults, this order takes " in done.out.splitlines()[1]
+
+
+def test_nodes_below_the_same_switches_need_no_order(fabric, capsys):
+    done = called(capsys, "place", *JOB, "--grid", "data=2,x=8", "--topology", str(fabric), "--nodes", "n[0-1]")
+    assert done.out.startswith("The order of the nodes does not matter: all are below the same switches.")
+    assert done.out.count("\n") == 1
+
+
+def test_json_has_the_orders_and_the_verdict_and_stands_alone(fabric, capsys):
+    words = ["--matmul", "4096,4096,4096", "--grid", "z=16,x=4", "--order", "z,y,x", "--collectives", "own"]
+    options = ["--topology", str(fabric), "--nodes", "n0,n4,n1,n5,n2,n6,n3,n7", "--top", "1", "--json", "-"]
+    answer = json.loads(called(capsys, "place", *words, *options).out)
+    assert answer["schema"] == "quadrille/node-orders/1" and answer["best"] == "searched 1"
+    given, searched = answer["orders"]
+    assert given["nodes"] == options[3].split(",") and sorted(searched["nodes"]) == sorted(given["nodes"])
+    assert searched["against_given"] == pytest.approx(searched["seconds"] / given["seconds"] - 1)
+    assert f"{-100 * searched['against_given']:.1f} % less" in answer["verdict"][0]
 
 
 def test_each_form_names_the_node_of_every_rank(fabric):
@@ -116,7 +134,7 @@ def test_names_come_from_a_list_or_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--nodes", ""], "--nodes is empty"),
+        (["--nodes", ""], "--nodes is missing or empty"),
         (["--nodes", "n[0-1"], "a bracket does not close"),
         (["--nodes", "n0,n0"], "'n0' is there twice"),
         (["--nodes", "n[0-1],m9"], "--nodes: 'm9' is unknown"),
@@ -130,6 +148,11 @@ def test_a_faulty_allocation_is_one_line(fabric, words, reason, capsys):
     done = called(capsys, "place", *JOB, "--grid", "data=2,x=8", "--topology", str(fabric), *words)
     assert done.status == 2 and reason in done.err
     assert done.err.count("\n") == 1
+
+
+def test_a_fabric_of_another_program_is_to_be_imported_first(fabric, capsys):
+    words = ["--topology", str(fabric.parent / "topology.conf"), "--nodes", "n[0-1]"]
+    assert "quadrille import topology makes one" in called(capsys, "place", *JOB, "--grid", "data=2,x=8", *words).line
 
 
 def test_a_machine_without_names_of_nodes_is_refused(capsys):

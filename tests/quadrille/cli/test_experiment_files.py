@@ -86,6 +86,21 @@ def test_a_job_that_the_file_does_not_say_is_one_line(capsys, tmp_path, text, wo
     assert words in ended.err and str(path) in ended.err
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"schema": "quadrille/record/2"}', "is a record: --from "),
+        ("SwitchName=leaf Nodes=node[1-4]\n", "quadrille import topology FILE"),
+        ("matmul = \n", "is truncated or not TOML"),
+    ],
+)
+def test_a_file_that_is_no_experiment_is_named_as_what_it_is(capsys, tmp_path, text, said):
+    path = tmp_path / "job.toml"
+    path.write_text(text)
+    ended = called(capsys, "simulate", path, "--machine", "a100-node")
+    assert ended.status == 2 and said in ended.line and str(path) in ended.line
+
+
 @pytest.mark.parametrize("command", [["schedule"], ["run"], ["sweep", "--vary", "bands=1,2"]])
 def test_other_verbs_take_the_file_too(capsys, tmp_path, command):
     path = tmp_path / "job.toml"

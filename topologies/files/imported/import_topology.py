@@ -13,6 +13,7 @@ from typing import Any
 
 from quadrille.algorithms.errors import InputError, unknown_name
 from quadrille.algorithms.formats.input_files import parse_json, read_text
+from quadrille.algorithms.formats.yaml_subset import parse_yaml
 from quadrille.topologies.files.imported import (
     astra_sim,
     graphml,
@@ -25,7 +26,6 @@ from quadrille.topologies.files.imported import (
 )
 from quadrille.topologies.files.imported.fabric import Fabric, NodeDescription
 from quadrille.topologies.files.imported.fabric_network import Rates, fabric_network, node_network
-from quadrille.topologies.files.imported.yaml_subset import parse_yaml
 from quadrille.topologies.files.topology_file import check_connected
 from quadrille.topologies.files.xml_elements import elements
 from quadrille.topologies.network import Network
@@ -200,8 +200,10 @@ def _from_data(text: str, path: str, kind: str, rates: Rates, ignored: Callable[
             data = parse_json(text)
         except ValueError as error:
             raise InputError(f"{path}: {error}") from None
-    else:
+    elif kind or DATA_KEY.search(text):
         data = parse_yaml(text, path)
+    else:
+        raise InputError(f"{path}: is not of a known kind: {', '.join(KINDS)}")
     if kind in ("", "astra-sim") and astra_sim.is_astra_sim(data):
         return astra_sim.read_astra_sim(data, path, ignored, (rates.bandwidth, rates.latency))
     if kind in ("", "topograph") and topograph.is_topograph(data):

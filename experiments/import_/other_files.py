@@ -1,0 +1,61 @@
+"""What a file is that a command cannot take, and the command that takes it: for refusals in one line."""
+
+import re
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats.input_files import is_folder, open_regular
+from quadrille.experiments.import_.job_formats import is_job
+from quadrille.experiments.import_.trace_files import is_trace
+from quadrille.experiments.import_.training_logs import is_step_line
+from quadrille.topologies.files.imported.import_topology import is_topology
+
+HEAD_BYTES = 2**18
+"""Bytes of a file by which it is recognised [B]."""
+SCHEMA = re.compile(r'"?schema"?\s*[:=]\s*"[\w./-]+/\d+"')
+"""A schema and its version, in JSON or TOML."""
+COLLECTIVE_LOG = re.compile(r"^#\s+size\s+count\s+type\b|^# OSU MPI|\"coll_perf\"|\"busbw\"|nccl-tests", re.MULTILINE)
+"""Marks of the output of benchmarks of collectives."""
+
+
+def refusal(path: str, accepted: str) -> InputError | None:
+    """The error about a file that is none of ours; None if it names a schema, or cannot be read.
+
+    Parameters
+    ----------
+    path : file that the command was given
+    accepted : files that the command takes, such as "a record is accepted"
+    """
+    try:
+        with open_regular(path) as file:
+            content = file.read(HEAD_BYTES)
+    except OSError:
+        return InputError(f"{path}: is a folder: {accepted}") if is_folder(path) else None
+    head = content.decode("utf-8-sig", errors="replace")
+    if SCHEMA.search(head):
+        return None
+    return InputError(f"{path}: {description(path, head) or 'names no schema of Quadrille'}: {accepted}")
+
+
+def description(path: str, head: str) -> str:
+    """What a file is, as a predicate, and the command that takes it; empty for a text of no known kind.
+
+    Parameters
+    ----------
+    path : name of the file
+    head : its first characters
+    """
+    if not head.strip():
+        return "is empty"
+    if is_trace(path):
+        return "is a profiler's trace (for quadrille explain FILE)"
+    if "\0" in head or head.count("\ufffd") > len(head) // 100:
+        return "is binary data"
+    if COLLECTIVE_LOG.search(head):
+        return "has measured collectives (for quadrille check FILE --machine NAME)"
+    if any(map(is_step_line, head.splitlines())):
+        return "is the log of a training program (for quadrille compare PREDICTED FILE)"
+    if is_job(head):
+        return "is the configuration of a job (for quadrille simulate FILE)"
+    if is_topology(head):
+        return "describes a fabric or a node (for quadrille import topology FILE)"
+    return ""
