@@ -80,6 +80,7 @@ def goal_text(graph: MessageGraph) -> str:
 def _task_text(task: GraphTask) -> str:
     if task.stream >= MOST_STREAMS:
         raise InputError(f"stream {task.stream}: GOAL numbers the streams of a rank from 0 to {MOST_STREAMS - 1}")
+    assert task.kind != "collective", "GOAL has sends and receives alone"
     if task.kind == "calculate":
         return f"calc {round(task.amount / NANOSECOND)} cpu {task.stream}"
     word, preposition = ("send", "to") if task.kind == "send" else ("recv", "from")

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.ops import CollectiveKind
 
-TaskKind = Literal["calculate", "send", "receive"]
+TaskKind = Literal["calculate", "send", "receive", "collective"]
 MOST_TASKS = 4_000_000
 """Largest number of tasks of a graph, which take about 1 GB."""
 
@@ -21,12 +22,15 @@ class GraphTask(NamedTuple):
 
     Parameters
     ----------
-    amount : seconds of a calculation, bytes of a message
+    amount : seconds of a calculation, bytes of a message, or bytes of the whole buffer of a collective
     needs : tasks of the rank that must end before, by their index
     starts : tasks of the rank that must start before, by their index
     peer : rank at the other end of a message
     tag : the k-th send with a tag from a rank to another matches the k-th receive with the tag
     stream : calculations of a stream run one after the other; 0 is the rank's computing
+    collective, group : kind and ranks of a collective
+    name : name for readers
+    flops, touched : arithmetic operations of a calculation, and bytes that it reads and writes, if they are known
     """
 
     kind: TaskKind
@@ -36,6 +40,11 @@ class GraphTask(NamedTuple):
     peer: int = -1
     tag: int = 0
     stream: int = 0
+    collective: CollectiveKind | None = None
+    group: tuple[int, ...] = ()
+    name: str = ""
+    flops: float = 0.0
+    touched: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from quadrille.algorithms.analysis.graph_steps import with_steps
+from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.formats.message_graph import MessageGraph
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.units import format_bytes, format_percent, format_seconds
@@ -13,11 +15,13 @@ from quadrille.experiments.import_.message_graphs import read_graph
 from quadrille.experiments.network.flows_command import LinkTraffic, ModelledMachine
 from quadrille.experiments.output.destinations import Destinations, write_or_show
 from quadrille.experiments.output.tables import print_tables, table
+from quadrille.runtime.host.console import remark_all
 from quadrille.simulator.machine.network import network_of
 from quadrille.simulator.ranks.graph_simulation import GraphTimes, simulate_graph
 from quadrille.topologies.machines.machine import Machine
 
 SCHEMA = "quadrille/replay/1"
+RINGS = Choices()
 LATE_RANKS = 5
 """Ranks that the printed answer lists, those that end last."""
 
@@ -57,6 +61,7 @@ def replay(
     machine_for: Callable[[int], Machine],
     *,
     placement: str = "packed",
+    choices: Choices = RINGS,
     destinations: Destinations | None = None,
     command: Sequence[str] = (),
 ) -> ReplayAnswer:
@@ -67,6 +72,7 @@ def replay(
     paths : files of a graph, see `import_/message_graphs.py`
     machine_for : function that returns the machine, or a topology alone, with a given number of GPUs
     placement : rule of the rank placement
+    choices : algorithms of collectives that the files do not write as steps
     destinations : files of the answer; None to print it
     command : words of the command line, for provenance
 
@@ -78,7 +84,9 @@ def replay(
     begin = time.perf_counter()
     to = destinations or Destinations()
     to.check({f"FILE {number}": path for number, path in enumerate(paths, 1)})
-    graph = read_graph(paths)
+    graph, remarks = read_graph(paths)
+    remark_all(remarks)
+    graph = with_steps(graph, choices, paths[0])
     machine = machine_for(len(graph.ranks))
     answer = _answer(graph, machine, placement, simulate_graph(graph, machine, placement), begin, command)
     write_or_show(answer, to.json, SCHEMA, lambda: _print(answer))

@@ -1,4 +1,4 @@
-"""The commands about files for other programs: export goal, and replay, which reads such files."""
+"""The commands about files for other programs: export goal and chakra, and replay, which reads such files."""
 
 from inspect import Parameter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from quadrille.cli.app import app, export_group
-from quadrille.cli.command_declarations import argument, flag
+from quadrille.cli.command_declarations import argument, flag, switch
 from quadrille.cli.shared_flags import (
     EXECUTION,
     EXPERIMENT,
@@ -56,13 +56,32 @@ def export_goal(context: click.Context, **values: Any) -> None:
     write(experiment, machine, values["out"])
 
 
+@export_group.command("chakra", text="Write a schedule on a machine as Chakra traces, which ASTRA-sim reads.")
+@with_flags(
+    *ON_A_MACHINE,
+    flags_of(
+        out=(Annotated[str, flag("--out", "PREFIX", "The files are PREFIX.RANK.et and PREFIX.groups.json.")], ""),
+        messages=(Annotated[bool, switch("--messages", "Write collectives as sends and receives.")], False),
+    ),
+)
+def export_chakra(context: click.Context, **values: Any) -> None:
+    """Write Chakra traces, one file a rank."""
+    from quadrille.experiments.export.schedule_files import export_chakra as write
+
+    experiment, machine = experiment_on_machine(context, values, values["out"])
+    write(experiment, machine, values["out"], steps=values["messages"])
+
+
 @app.command()
 @with_flags(
     [
         Parameter(
             "files",
             Parameter.KEYWORD_ONLY,
-            annotation=Annotated[list[str], argument("FILE…", "A GOAL file.")],
+            annotation=Annotated[
+                list[str],
+                argument("FILE…", "A GOAL file, or the Chakra traces of all ranks, with a JSON file of groups."),
+            ],
         )
     ],
     flags_of(
@@ -78,12 +97,17 @@ def export_goal(context: click.Context, **values: Any) -> None:
             ],
             "packed",
         ),
+        collectives=(
+            Annotated[str, flag("--collectives", "WHO", "Algorithms of whole collectives: own or own:NAME.")],
+            "own",
+        ),
         json=(Json, ""),
     ),
     ON_NETWORK,
 )
 def replay(context: click.Context, **values: Any) -> None:
     """Predict the time of another program's messages and calculations on a machine."""
+    from quadrille.algorithms.collectives.collective_choices import parse_choices
     from quadrille.cli.parsing.network_machines import flows_machine
     from quadrille.cli.parsing.numbers import whole_number
     from quadrille.experiments.output.destinations import Destinations
@@ -95,6 +119,7 @@ def replay(context: click.Context, **values: Any) -> None:
         values["files"],
         lambda needed: flows_machine(on, count, needed),
         placement=values["placement"],
+        choices=parse_choices(values["collectives"]),
         destinations=Destinations(json=values["json"], read=on.files),
         command=context.obj,
     )

@@ -5,7 +5,9 @@ copy, addition and overhead, and one send and one receive for each step of a col
 is written out.  Messages are rendezvous, and no op slows another.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from math import prod
 
 import simpy
 
@@ -20,7 +22,16 @@ from quadrille.algorithms.formats.message_graph import (
     with_received_bytes,
     without_repeats,
 )
-from quadrille.algorithms.schedule.ops import HOST_LANES, Communication, Op, is_host_op
+from quadrille.algorithms.schedule.ops import (
+    HOST_LANES,
+    Collective,
+    CollectiveKind,
+    Communication,
+    Compute,
+    Op,
+    collective_kind,
+    is_host_op,
+)
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import DrivenPasses, walk_around_passes
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
@@ -40,7 +51,13 @@ SOURCE = "the schedule"
 
 
 def message_graph(
-    schedule: Schedule, machine: Machine, choices: Choices, placement: RankPlacement, threads: int | None = None
+    schedule: Schedule,
+    machine: Machine,
+    choices: Choices,
+    placement: RankPlacement,
+    threads: int | None = None,
+    *,
+    whole: Collection[CollectiveKind] = (),
 ) -> MessageGraph:
     """The tasks of all ranks of a schedule on a machine.
 
@@ -50,12 +67,32 @@ def message_graph(
     choices : which implementation runs each collective; collectives of NCCL are written as rings
     placement : GPU or host of each rank
     threads : BLAS threads of each rank, by default its share of the host's cores
+    whole : kinds of collectives that stay one task, without the additions within them
 
     Raises
     ------
     InputError : a pipeline whose order messages decide, or too many tasks
     """
-    return _GraphWriter(schedule, machine, choices, placement, threads).graph()
+    return _GraphWriter(schedule, machine, choices, placement, threads, whole).graph()
+
+
+@dataclass(slots=True)
+class _OpContext:
+    """What the tasks of an op have in common.
+
+    Parameters
+    ----------
+    local : calculation of the op, without seconds and needs
+    group, tag : ranks and tag of its messages
+    collective : the op as one task; None if its steps are written
+    is_written : whether that task has been written
+    """
+
+    local: GraphTask
+    group: Sequence[int] = ()
+    tag: int = 0
+    collective: GraphTask | None = None
+    is_written: bool = False
 
 
 class _GraphWriter:
@@ -68,7 +105,9 @@ class _GraphWriter:
         choices: Choices,
         placement: RankPlacement,
         threads: int | None,
+        whole: Collection[CollectiveKind],
     ) -> None:
+        self._whole = whole
         assert not machine.emulated.eager, "messages are rendezvous"
         self._schedule, self._machine = schedule, machine
         self._ranks = choose_ranks(schedule, choices, placement, fold=False, iterations=False)
@@ -124,49 +163,69 @@ class _GraphWriter:
         self, tasks: list[GraphTask], rank: int, op: Op, coordinates: Coordinates, index: int, needs: tuple[int, ...]
     ) -> tuple[int, ...]:
         """Writes the tasks of an op; returns the tasks with which the op ends."""
-        stream = self._stream_of[simulated_lane(op, self._machine)]
+        context = self._context(rank, op, coordinates)
         if self._machine.host is not None and self._machine.host.issue_seconds:
-            tasks.append(GraphTask("calculate", self._machine.host.issue_seconds, needs, stream=stream))
+            tasks.append(context.local._replace(amount=self._machine.host.issue_seconds, needs=needs))
             needs = (len(tasks) - 1,)
-        group: Sequence[int] = ()
-        tag = 0
-        if isinstance(op, Communication):
-            group = self._ranks.group(rank, op.axis)
-            name = self._op_plans.communication(op, coordinates).channel_name
-            tag = self._tags.setdefault(name, len(self._tags))
         posted: list[int] = []
         for tagged in self._stages(rank, op, coordinates, index):
+            if context.collective is not None and (tagged.step is not None or tagged.stage.send is not None):
+                if not context.is_written:
+                    context.is_written = True
+                    tasks.append(context.collective._replace(needs=needs))
+                    needs = (len(tasks) - 1,)
+                continue
             for _ in range(tagged.stage.count):
-                posted += self._transfers(tasks, tagged, group, tag, stream, needs)
+                posted += self._transfers(tasks, tagged, context, needs)
                 if tagged.stage.posted:
                     continue
                 needs, posted = tuple(posted) or needs, []
                 if tagged.stage.local is not None:
-                    tasks.append(GraphTask("calculate", self._seconds(tagged.stage.local), needs, stream=stream))
+                    tasks.append(context.local._replace(amount=self._seconds(tagged.stage.local), needs=needs))
                     needs = (len(tasks) - 1,)
             check_count(self._count + len(tasks), SOURCE)
         return needs
 
+    def _context(self, rank: int, op: Op, coordinates: Coordinates) -> "_OpContext":
+        """What the tasks of an op have in common."""
+        stream = self._stream_of[simulated_lane(op, self._machine)]
+        local = GraphTask("calculate", 0.0, stream=stream, name=op.name)
+        if not isinstance(op, Communication):
+            flops, touched = self._amounts(op, coordinates)
+            return _OpContext(local._replace(flops=flops, touched=touched))
+        group, plan = self._ranks.group(rank, op.axis), self._op_plans.communication(op, coordinates)
+        tag = self._tags.setdefault(plan.channel_name, len(self._tags))
+        collective = None
+        if isinstance(op, Collective) and plan.traffic is not None and collective_kind(op) in self._whole:
+            size = float(plan.traffic.edges[-1] * plan.traffic.item_bytes)
+            collective = local._replace(
+                kind="collective", amount=size, collective=collective_kind(op), group=tuple(group)
+            )
+        return _OpContext(local, group, tag, collective)
+
+    def _amounts(self, op: Compute, coordinates: Coordinates) -> tuple[float, float]:
+        """Arithmetic operations of a local op, and bytes that it touches."""
+        sizes = self._op_plans.local(op, coordinates)
+        if sizes.product is not None:
+            return 2.0 * prod(sizes.product), float(sizes.touched)
+        if sizes.work is not None:
+            return float(sizes.work.flops + sizes.work.product_flops), float(sizes.work.touched)
+        return 0.0, float(sizes.touched)
+
     def _transfers(
-        self,
-        tasks: list[GraphTask],
-        tagged: TaggedStage,
-        group: Sequence[int],
-        tag: int,
-        stream: int,
-        needs: tuple[int, ...],
+        self, tasks: list[GraphTask], tagged: TaggedStage, context: "_OpContext", needs: tuple[int, ...]
     ) -> list[int]:
         """Writes the send and the receive of a stage; returns their indices."""
-        first, step = len(tasks), tagged.step
-        if step is None:  # a library's collective of known seconds, as a message of a rank to itself
+        first, step, local = len(tasks), tagged.step, context.local
+        if step is None:  # a library's collective of known seconds is a message of a rank to itself
             if tagged.stage.send is not None:
-                tasks.append(GraphTask("calculate", self._seconds(tagged.stage.send[1]), needs, stream=stream))
+                tasks.append(local._replace(amount=self._seconds(tagged.stage.send[1]), needs=needs))
             return list(range(first, len(tasks)))
+        message = local._replace(needs=needs, tag=context.tag)
         if step.send_to is not None:
-            tasks.append(GraphTask("send", step.sent, needs, peer=group[step.send_to], tag=tag, stream=stream))
+            tasks.append(message._replace(kind="send", amount=step.sent, peer=context.group[step.send_to]))
         if step.receive_from is not None:
-            peer = group[step.receive_from]
-            tasks.append(GraphTask("receive", 0.0, needs, peer=peer, tag=tag, stream=stream))
+            tasks.append(message._replace(kind="receive", peer=context.group[step.receive_from]))
         return list(range(first, len(tasks)))
 
     def _stages(self, rank: int, op: Op, coordinates: Coordinates, index: int) -> Sequence[TaggedStage]:

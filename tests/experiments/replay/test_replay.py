@@ -5,7 +5,8 @@ from math import log2
 
 import pytest
 
-from tests.support.quadrille import called
+from quadrille.algorithms.formats.chakra import COMPUTE, RECEIVE, SEND, read_nodes
+from tests.support.quadrille import ROOT, called
 
 STAR = "star:hosts=32,bandwidth=1e9,latency=1e-6"
 SMALL = ("--matmul", "64,64,64", "--grid", "z=2,x=2", "--machine", "perlmutter", "--collectives", "own:ring")
@@ -44,6 +45,45 @@ def test_an_experiment_comes_back_with_its_predicted_time(capsys, tmp_path):
     assert answer["makespan_s"] == pytest.approx(predicted, abs=10e-9)
 
 
+SAMPLES = ROOT / "tests/experiments/import_/samples"
+RING = [SAMPLES / f"all_reduce_4npus_1MB.{rank}.et" for rank in range(4)]
+
+
+def answer_of(capsys, *words):
+    return json.loads(called(capsys, "replay", *words, "--json", "-").out)
+
+
+def test_a_collective_of_another_tool_takes_the_time_of_its_formula(capsys):
+    star = "star:hosts=4,bandwidth=1e9,latency=1e-6"
+    answer = answer_of(capsys, *RING, "--machine", star)
+    assert (answer["messages"], answer["bytes"]) == (24, 6 << 20)
+    assert answer["makespan_s"] == pytest.approx(6 * (2e-6 + (1 << 18) / 1e9))
+    doubled = answer_of(capsys, *RING, "--machine", star, "--collectives", "own:doubling")
+    assert doubled["makespan_s"] == pytest.approx(2 * (2e-6 + (1 << 20) / 1e9))
+
+
+def test_a_trace_of_messages_is_read(capsys):
+    path = SAMPLES / "custom_ring_allreduce_8npus_1MB.0.et"
+    ring = list(read_nodes(path.read_bytes()))
+    assert [node.kind for node in ring[:3]] == [SEND, RECEIVE, COMPUTE]
+    assert [node.needs for node in ring[1:3]] == [(0,), (1,)]
+    assert {node.number("comm_size") for node in ring if node.kind == SEND} == {131072}
+    assert sum(node.seconds for node in ring) == pytest.approx(7 * 7e-6)
+
+
+@pytest.mark.parametrize("words", [[], ["--messages"]])
+@pytest.mark.parametrize("collectives", ["own:ring", "own:doubling"])
+def test_chakra_traces_come_back_with_their_predicted_time(capsys, tmp_path, words, collectives):
+    job = (*SMALL[:-2], "--collectives", collectives)
+    called(capsys, "export", "chakra", *job, *words, "--out", tmp_path / "step")
+    called(capsys, "simulate", *job, "--json", tmp_path / "predicted.json")
+    predicted = json.loads((tmp_path / "predicted.json").read_text())["seconds"]
+    files = sorted(path for path in tmp_path.iterdir() if path.name.startswith("step."))
+    assert len(files) == 4 + (not words)
+    answer = answer_of(capsys, *files, "--machine", "perlmutter", "--collectives", collectives)
+    assert answer["makespan_s"] == pytest.approx(predicted, rel=1e-9)
+
+
 def test_nccl_goes_out_as_rings_and_says_so(capsys):
     ended = called(capsys, "export", "goal", *SMALL[:-2])
     assert ended.status == 0
@@ -58,6 +98,13 @@ def test_nccl_goes_out_as_rings_and_says_so(capsys):
         (["export", "goal", *SMALL, "--out", "/no/folder/x.goal"], "does not exist"),
         (["replay", "none.goal", "--machine", STAR], "cannot be read"),
         (["replay", "binary.goal", "--machine", STAR], "is not text"),
+        (["export", "chakra", *SMALL], "--out: the beginning"),
+        (["replay", *RING[:2], RING[3], "--machine", STAR], "the trace of rank 2 is missing"),
+        (["replay", *RING, "truth.json", "--machine", STAR], "[False, True] is no list of ranks"),
+        (["replay", RING[0], RING[0], "--machine", STAR], "stands twice"),
+        (["replay", *RING, "--machine", STAR, "--collectives", "nccl"], "accepted are own"),
+        (["replay", *RING, "traffic.csv", "--machine", STAR], "traffic.csv is truncated or not JSON"),
+        (["replay", "cut.0.et", *RING[1:], "--machine", STAR], "cut.0.et: ends within a message"),
         (["replay", "traffic.csv", "--machine", STAR], "GOAL file"),
         (["replay", "tree.goal", "--machine", "perlmutter", "--gpus", "8"], "32 ranks"),
     ],
@@ -65,6 +112,8 @@ def test_nccl_goes_out_as_rings_and_says_so(capsys):
 def test_bad_input_is_one_line(capsys, tmp_path, monkeypatch, words, fault):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "binary.goal").write_bytes(b"num_ranks \xff\xfe")
+    (tmp_path / "truth.json").write_text('{"1": [false, true]}')
+    (tmp_path / "cut.0.et").write_bytes(RING[0].read_bytes()[:-2])
     (tmp_path / "traffic.csv").write_text("source,destination,bytes,start_s\n0,1,8,0\n")
     (tmp_path / "tree.goal").write_text(binomial_tree(32))
     ended = called(capsys, *words)
