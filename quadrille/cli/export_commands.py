@@ -1,4 +1,4 @@
-"""The commands about files for other programs: export goal and chakra, and replay, which reads such files."""
+"""The commands about files for other programs: export, and replay, which reads such files."""
 
 from inspect import Parameter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -70,6 +70,46 @@ def export_chakra(context: click.Context, **values: Any) -> None:
 
     experiment, machine = experiment_on_machine(context, values, values["out"])
     write(experiment, machine, values["out"], steps=values["messages"])
+
+
+@export_group.command("topology", text="Write a network as GraphML, GEXF or SimGrid XML, by the end of the name.")
+def export_topology(
+    topology: Annotated[str, argument("TOPOLOGY", "A machine, FAMILY:KEY=VALUE,…, or a file (.json, .xml, .toml).")],
+    out: Annotated[str, flag("--out", "FILE", "A name that ends in .graphml, .gexf or .xml; needed.")] = "",
+    gpus: Annotated[str, flag("--gpus", "N", "GPUs of a named machine; by default all that it has.")] = "",
+) -> None:
+    """Write a network."""
+    from quadrille.cli.parsing.numbers import whole_number
+    from quadrille.experiments.export.network_files import export_topology as write
+
+    write(topology, out, gpus=whole_number(gpus, "--gpus") if gpus else None)
+
+
+@export_group.command("tuner", text="Write the fastest algorithms as a file of NCCL's example tuner plugin.")
+@with_flags(
+    flags_of(
+        out=(Annotated[str, flag("--out", "FILE", "Where the file goes; - for stdout.")], "-"),
+        gpus=(Annotated[str, flag("--gpus", "N", "Ranks of the collectives; by default all GPUs.")], ""),
+        collective=(Annotated[str, flag("--collective", "KIND", "One kind; by default the five of the tuner.")], ""),
+    ),
+    ON_NETWORK,
+)
+def export_tuner(_context: click.Context, **values: Any) -> None:
+    """Write a tuner file: the algorithm and protocol with the least predicted time, by kind, size, nodes and ranks."""
+    from quadrille.cli.parsing.collectives import parse_kind
+    from quadrille.cli.parsing.network_machines import collective_machine
+    from quadrille.cli.parsing.numbers import whole_number
+    from quadrille.experiments.export.tuner_file import WORDS
+    from quadrille.experiments.export.tuner_file import export_tuner as write
+    from quadrille.experiments.output.destinations import check_paths_differ
+
+    on = machine_flags(values)
+    if values["out"] != "-":
+        check_paths_differ({"--out": values["out"]}, on.files)
+    kinds = (parse_kind(values["collective"]),) if values["collective"] else tuple(WORDS)
+    machine, net = collective_machine(on, values["gpus"])
+    ranks = whole_number(values["gpus"], "--gpus") if values["gpus"] else net.endpoint_count
+    write(machine, net, values["out"], ranks=ranks, kinds=kinds)
 
 
 @app.command()

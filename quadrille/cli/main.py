@@ -127,7 +127,7 @@ app.modules += [
 topology_group.modules.append(CommandModule(("show",), load_networks))
 laboratory_group.modules.append(CommandModule(("up", "run", "down", "status"), load_laboratories))
 import_group.modules.append(CommandModule(("job", "topology"), load_imports))
-export_group.modules.append(CommandModule(("goal", "chakra"), load_exports))
+export_group.modules.append(CommandModule(("goal", "chakra", "topology", "tuner"), load_exports))
 import_group.command_of = command_of_file
 study.modules.append(CommandModule((), load_studies))
 app.params += [
