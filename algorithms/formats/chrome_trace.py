@@ -2,26 +2,30 @@
 
 Each rank is a process and each lane a thread.  Several timelines, such as the predicted and the measured one, appear
 one below the other in one file, each from its own time 0.  Only representative ranks are shown.  Times are microseconds
-with nanosecond resolution.  Waiting for the last member of a group is a slice inside the op's slice.
+with nanosecond resolution.  Waiting for the last member of a group is a slice inside the op's slice.  An arrow leads
+from each send to the receive that it meets.
 
 Slices of a thread must nest.  Spans of a lane that overlap partially (several library transfers in flight) move to
 further threads.
 
-Source: "Trace Event Format", Google, 2016, sections "Duration Events", "Complete Events" and "Metadata Events".
+Source: "Trace Event Format", Google, 2016, sections "Duration Events", "Complete Events", "Flow Events" and
+"Metadata Events".
 """
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import Provenance
-from quadrille.algorithms.timelines.spans import COMPUTE, Span
+from quadrille.algorithms.timelines.spans import COMPUTE, UNPAIRED, Span
 from quadrille.algorithms.timelines.timeline import Timeline
 
 SCHEMA = "quadrille/trace/1"
+POSTED = " posted"
+"""End of the name of a lane of posted receives, whose messages meet under the rest of the name."""
 
 Event = dict[str, Any]
 
@@ -57,6 +61,7 @@ def _events(timeline: Timeline, first_pid: int) -> Iterator[Event]:
     ranks: dict[int, list[Span]] = defaultdict(list)
     for span in timeline.unrolled().spans:
         ranks[span.rank].append(span)
+    threads: dict[Span, int] = {}
     for rank, spans in sorted(ranks.items()):
         pid = first_pid + rank
         more = (timeline.copies or {}).get(rank, 1) - 1
@@ -66,7 +71,35 @@ def _events(timeline: Timeline, first_pid: int) -> Iterator[Event]:
             yield _metadata("thread_name", pid, tid, name=lane)
             yield _metadata("thread_sort_index", pid, tid, sort_index=tid)
             for span in nested:
+                threads[span] = tid
                 yield from _slices(span, pid, tid, origin)
+    for number, (send, receive) in enumerate(_messages(ranks)):
+        arrow = {"name": "message", "cat": "message", "id": f"{first_pid}.{number}"}
+        at = max(send.start, receive.start)
+        yield {"ph": "s", **arrow, **_place(send, send.start - origin, first_pid, threads)}
+        yield {"ph": "f", "bp": "e", **arrow, **_place(receive, at - origin, first_pid, threads)}
+
+
+def _place(span: Span, time: float, first_pid: int, threads: Mapping[Span, int]) -> Event:
+    """The process, the thread and the time of an end of an arrow."""
+    return {"pid": first_pid + span.rank, "tid": threads[span], "ts": _microseconds(time)}
+
+
+def _messages(ranks: Mapping[int, Sequence[Span]]) -> Iterator[tuple[Span, Span]]:
+    """Yields the send and the receive of each message whose two ends are shown.
+
+    The k-th send of a lane from a rank to another matches the k-th receive.
+    """
+    ends: dict[tuple[int, int, str], tuple[list[Span], list[Span]]] = defaultdict(lambda: ([], []))
+    for rank, spans in ranks.items():
+        for span in sorted(spans, key=lambda span: (span.start, span.end, span.index)):
+            if span.to_peer and span.kind in UNPAIRED:
+                is_send, peer = span.kind == "send", rank + span.to_peer
+                sender, receiver = (rank, peer) if is_send else (peer, rank)
+                ends[sender, receiver, span.lane.removesuffix(POSTED)][0 if is_send else 1].append(span)
+    for sends, receives in ends.values():
+        if len(sends) == len(receives):
+            yield from (pair for pair in zip(sends, receives, strict=True) if pair[0].start < pair[1].end)
 
 
 def _metadata(kind: str, pid: int, tid: int, **arguments: str | int) -> Event:

@@ -9,17 +9,30 @@ app = Group(
     "Sharded matrix multiplication and training steps, written once: predicted by a simulator, measured on MPI ranks.",
 )
 app.panels = {
-    "Predict": ("simulate", "rank", "sweep", "schedule", "explain", "place", "collective", "flows", "check"),
+    "Predict": (
+        "simulate",
+        "rank",
+        "sweep",
+        "schedule",
+        "explain",
+        "place",
+        "collective",
+        "flows",
+        "replay",
+        "check",
+    ),
     "Measure": ("launch", "run", "calibrate", "compare", "operands", "lab", "bench"),
     "Look up": ("machines", "models", "topologies", "topology", "schema", "completion"),
     "Bring in": ("import",),
+    "Take out": ("export",),
     "Ask": ("study",),
 }
 study = Group("study", "Run one of the studies that answer what-if questions.")
 topology_group = Group("topology", "Show the links, bisection bandwidth and diameter of a network.")
 laboratory_group = Group("lab", "Run ranks on an emulated network (Linux, root).")
 import_group = Group("import", "Make Quadrille's files from files of other programs.")
-for group in (study, topology_group, laboratory_group, import_group):
+export_group = Group("export", "Make files of other programs from Quadrille's experiments and networks.")
+for group in (study, topology_group, laboratory_group, import_group, export_group):
     app.add_command(group)
 
 

@@ -306,8 +306,11 @@ def _click_argument(parameter: Parameter, value_type: Any, kind: Argument) -> cl
 
 
 def _click_option(parameter: Parameter, value_type: Any, kind: Flag) -> click.Option:
-    shown = bool(parameter.default) and not isinstance(parameter.default, tuple | bool)
-    settings: dict[str, Any] = {"help": kind.text, "default": parameter.default, "show_default": shown}
+    if parameter.default is Parameter.empty:
+        settings: dict[str, Any] = {"help": kind.text, "required": True}
+    else:
+        shown = bool(parameter.default) and not isinstance(parameter.default, tuple | bool)
+        settings = {"help": kind.text, "default": parameter.default, "show_default": shown}
     settings |= {"callback": kind.callback, "is_eager": kind.callback is not None}
     if kind.is_switch:
         settings |= {"is_flag": True, "type": bool}

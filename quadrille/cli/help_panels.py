@@ -22,7 +22,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     ),
     "Output": (
         "quiet", "verbose", "c", "da", "db", "json", "csv", "plot", "figure", "trace", "timeline", "timelines", "out",
-        "toml", "folder",
+        "toml", "folder", "messages",
     ),
     "Advanced": (
         "panel", "gemm_layouts", "gradient_bytes", "software", "blas", "carrier", "chunk", "progress", "shards",

@@ -17,7 +17,7 @@ import click
 
 from quadrille.algorithms.errors import InputError, ParameterError, QuadrilleError
 from quadrille.algorithms.optional_packages import missing_extra
-from quadrille.cli.app import app, import_group, is_first, laboratory_group, study, topology_group
+from quadrille.cli.app import app, export_group, import_group, is_first, laboratory_group, study, topology_group
 from quadrille.cli.command_declarations import CommandModule
 from quadrille.runtime.host.console import INTERRUPTED, remark
 
@@ -94,6 +94,13 @@ def load_imports() -> object:
     return import_commands
 
 
+def load_exports() -> object:
+    """The module with the commands that write files for other programs, and read those back."""
+    from quadrille.cli import export_commands
+
+    return export_commands
+
+
 def command_of_file(path: str) -> str:
     """The command of `quadrille import` that reads a file, by its content."""
     from quadrille.experiments.import_.file_kinds import command_of
@@ -112,6 +119,7 @@ app.modules += [
     CommandModule(("simulate", "run", "schedule", "compare", "explain", "sweep", "operands"), load_experiments),
     CommandModule(("rank",), load_ranking),
     CommandModule(("place",), load_placing),
+    CommandModule(("replay",), load_exports),
     CommandModule(("launch", "calibrate", "bench"), load_hosts),
     CommandModule(("models", "topologies", "schema", "completion"), load_lookups),
     CommandModule(("collective", "flows", "check", "machines", "topology"), load_networks),
@@ -119,6 +127,7 @@ app.modules += [
 topology_group.modules.append(CommandModule(("show",), load_networks))
 laboratory_group.modules.append(CommandModule(("up", "run", "down", "status"), load_laboratories))
 import_group.modules.append(CommandModule(("job", "topology", "machine"), load_imports))
+export_group.modules.append(CommandModule(("goal", "chakra", "topology", "tuner"), load_exports))
 import_group.command_of = command_of_file
 study.modules.append(CommandModule((), load_studies))
 app.params += [

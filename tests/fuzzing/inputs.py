@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from quadrille.algorithms.formats.chakra import COLLECTIVE, COMPUTE, ChakraNode, trace_bytes
 from quadrille.cli.main import app
 from tests.fuzzing.mutations import (
     HOSTILE_TEXTS,
@@ -66,6 +67,10 @@ JOBS = (
                "train:\n  micro_batch_size: 1\n  global_batch_size: 8\nmixed_precision: bf16_mixed\n"},
 )  # fmt: skip
 """The files of a job in each format."""
+GOAL = (
+    "num_ranks 3\nrank 0 {\na: calc 500 cpu 0\nb: send 4096b to 1 tag 2 cpu 1\nb requires a\n}\n/* c */\n"
+    "rank 1 {\na: recv 4096b from 0 tag 2\nb: send 8b to 2\nb irequires a\n}\nrank 2 {\nrecv 8b from 1 nic 1 // d\n}\n"
+)
 TRAFFIC = "source,destination,bytes,start_s\n0,1,1000000,0\n1,2,5e5,1e-6\n3,0,1GiB,0.5\n2,3,17,0\n"
 STAR = "star:hosts=4,bandwidth=1e9,latency=1e-6"
 NOT_FINITE = re.compile(rb"""(?<!["'\w.])(NaN|nan|-?inf|-?1e999)(?!["'\w])""")
@@ -129,7 +134,7 @@ class Inputs:
             "topology": (self.topology, 10), "xml": (self.xml, 10), "traffic": (self.traffic, 6), "config": (self.config, 10),
             "experiment": (self.experiment, 5), "placement": (self.placement, 2), "layouts": (self.layouts, 2),
             "checkpoint": (self.checkpoint, 3), "matrix": (self.matrix, 3), "job": (self.job, 8), "log": (self.log, 3),
-            "trace": (self.trace, 8),
+            "trace": (self.trace, 8), "graph": (self.graph, 6),
         }  # fmt: skip
 
     def __call__(self, number):
@@ -254,6 +259,24 @@ class Inputs:
         content = "\n".join(",".join(row) for row in rows).encode("utf-8", "surrogatepass")
         content = mutated_bytes(draw, content) if draw.random() < 0.15 else content
         return ["flows", "traffic.csv", "--machine", STAR], {"traffic.csv": content}
+
+    def graph(self, draw):
+        if draw.random() < 0.5:
+            content = GOAL
+            for _ in range(draw.randint(1, 3)):
+                content = mutated_words(draw, content)
+            content = content.encode("utf-8", "surrogatepass")
+            content = mutated_bytes(draw, content) if draw.random() < 0.2 else content
+            return ["replay", "g.goal", "--machine", STAR], {"g.goal": content}
+        nodes = [ChakraNode(0, "sum", COLLECTIVE, (), 0, {"comm_type": 0, "comm_size": 1 << 20, "pg_name": "1"})]
+        traces = [trace_bytes(iter([*nodes, ChakraNode(1, "add", COMPUTE, (0,), 5)])) for _ in range(2)]
+        groups = json.dumps({"1": [0, 1]}).encode()
+        if draw.random() < 0.3:
+            groups = self.tree(draw, groups, json.loads, json_text)
+        else:
+            traces[0] = mutated_bytes(draw, traces[0])
+        words = ["replay", "t.0.et", "t.1.et", "groups.json", "--machine", STAR]
+        return words, {"t.0.et": traces[0], "t.1.et": traces[1], "groups.json": groups}
 
     def config(self, draw):
         content = self.tree(draw, json.dumps(draw.choice((CONFIG, GPT2))).encode(), json.loads, json_text)

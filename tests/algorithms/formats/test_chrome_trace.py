@@ -111,3 +111,21 @@ def test_the_file_opens_with_the_events_and_names_its_schema_and_command(timelin
     assert text.startswith('{"traceEvents":[{')
     about = json.loads(text)["otherData"]
     assert (about["schema"], about["provenance"]["command"]) == ("quadrille/trace/1", "quadrille run")
+
+
+def test_an_arrow_leads_from_each_send_to_its_receive():
+    def message(rank, kind, lane, start, end, index=0, to_peer=1):
+        return Span(rank, f"{kind} X", kind, lane, start, start, start, end, "pipeline", index, to_peer=to_peer)
+
+    spans = (
+        message(0, "send", "pipeline", 1, 3),
+        message(0, "send", "pipeline", 4, 6, 1),
+        message(1, "receive", "pipeline posted", 0, 3, 0, -1),
+        message(1, "receive", "pipeline posted", 5, 6, 1, -1),
+        message(1, "send", "pipeline", 7, 8, 0, 5),
+    )
+    events = chrome_trace([Timeline(spans, "predicted", 2)])["traceEvents"]
+    starts, ends = ([event for event in events if event["ph"] == phase] for phase in "sf")
+    assert [event["id"] for event in starts] == [event["id"] for event in ends] == ["0.0", "0.1"]
+    assert [(event["pid"], event["ts"]) for event in starts] == [(0, 1e6), (0, 4e6)]
+    assert [(event["pid"], event["ts"], event["bp"]) for event in ends] == [(1, 1e6, "e"), (1, 5e6, "e")]

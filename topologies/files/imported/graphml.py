@@ -1,7 +1,8 @@
 """Reader of GraphML graphs, as networkx, yEd and the Internet Topology Zoo write them.
 
     read          nodes and edges; `kind` (or `type`, `role`) and `label` of a node; `cores` of a host;
-                  `bandwidth` [B/s] (or `LinkSpeedRaw` [bit/s]), `latency` [s] and `failed` of an edge
+                  `bandwidth` [B/s] (or `LinkSpeedRaw` [bit/s]), `latency` [s], `failed`, `unshared` and `link` of an
+                  edge; `family`, `arguments` (JSON), `per_node` and `node` of a graph that Quadrille wrote
     ignored       other attributes, pictures, ports, hyperedges
     not there     listed routes
 
@@ -15,6 +16,7 @@ Source: Brandes et al., "GraphML Progress Report", GD 2001; graphml.graphdrawing
 import re
 from dataclasses import dataclass, field
 
+from quadrille.algorithms.formats.input_files import parse_json
 from quadrille.topologies.files import node_link
 from quadrille.topologies.files.imported.slurm_topology import Say
 from quadrille.topologies.files.xml_elements import Element
@@ -60,16 +62,45 @@ def read_graphml(root: Element, ignored: Say, rates: tuple[float | None, float])
             edges.append((element, _data(element, names)))
         elif tag != "data":
             ignored(f"<{tag}>")
+    attributes = _graph_attributes(graph, _data(graph, names))
+    if attributes:
+        edges.sort(key=lambda edge: _link_number(*edge))
     if len(nodes) > MAX_NODES or len(edges) > MAX_LINKS:
         raise graph.error(f"<graph> has {len(nodes)} nodes and {len(edges)} edges; that is too many")
-    for element, _ in edges:
+    _add_neighbours(nodes, [element for element, _ in edges])
+    _choose_hosts(root, nodes)
+    return _network(root, nodes, edges, directed, rates, attributes)
+
+
+def _add_neighbours(nodes: dict[str, _Node], edges: list[Element]) -> None:
+    """Notes the neighbours of each node; raises InputError for an edge to a missing node."""
+    for element in edges:
         ends = [element.needed(word) for word in ("source", "target")]
         for end, far in (ends, ends[::-1]):
             if end not in nodes:
                 raise element.error(f"<edge> ends at {end!r:.60}, which is not among the nodes")
             nodes[end].neighbours.add(far)
-    _choose_hosts(root, nodes)
-    return _network(root, nodes, edges, directed, rates)
+
+
+def _link_number(element: Element, data: dict[str, str]) -> int:
+    """The number of a link in a graph that Quadrille wrote, whose order the paths of a family need."""
+    text = data.get("link", "")
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise element.error(f"<edge> has link={text!r:.40}; a whole number is needed beside the graph's family")
+    return int(text)
+
+
+def _graph_attributes(graph: Element, data: dict[str, str]) -> dict[str, object]:
+    """The attributes of a graph that Quadrille wrote, as node-link JSON has them; none for another graph."""
+    if "family" not in data or "arguments" not in data:
+        return {}
+    try:
+        arguments = parse_json(data["arguments"])
+        per_node = int(data.get("per_node", "1"))
+    except ValueError as error:
+        raise graph.error(f"<graph> has arguments or per_node that cannot be read: {error}") from None
+    attributes: dict[str, object] = {"arguments": arguments, "per_node": per_node}
+    return attributes | {word: data[word] for word in ("name", "family", "node") if word in data}
 
 
 def _tag(element: Element) -> str:
@@ -113,6 +144,7 @@ def _network(
     edges: list[tuple[Element, dict[str, str]]],
     directed: bool,
     rates: tuple[float | None, float],
+    attributes: dict[str, object],
 ) -> Network:
     """The network, by the reader of node-link JSON, which checks the rest."""
     ids: dict[str, str] = {}
@@ -141,10 +173,9 @@ def _network(
             "bandwidth": _bandwidth(element, data, rates[0]),
             "latency": _number(element, data, "latency", rates[1]),
         }
-        if data.get("failed", "").lower() == "true":
-            edge["failed"] = True
+        edge |= {word: True for word in ("failed", "unshared") if data.get(word, "").lower() == "true"}
         links.append(edge)
-    outline = {"directed": directed, "multigraph": True, "graph": {}, "nodes": rows, "edges": links}
+    outline = {"directed": directed, "multigraph": True, "graph": attributes, "nodes": rows, "edges": links}
     return node_link.network_of(outline, root.path)
 
 
