@@ -154,7 +154,10 @@ def test_a_topology_alone_is_enough(tmp_path):
 
 
 def test_where_something_is_computed_a_topology_is_not_enough(tmp_path, capsys):
-    for name in (STAR, "net.json"):
+    path = tmp_path / "net.json"
+    assert main(["topology", "show", STAR, "--json", str(path)]) == 0
+    capsys.readouterr()
+    for name in (STAR, str(path)):
         ended = called(capsys, "simulate", "--matmul", "8,8,8", "--machine", name)
         assert ended.status == 2 and "is a topology alone, enough for collective, flows" in ended.line
 

@@ -239,4 +239,5 @@ def test_the_rank_with_the_most_rows_of_experts_stands_for_its_stage():
     experiment = experiment_of(TrainingFlags(gpt=sizes, grid="pipeline=2,data=4,expert=4", **flags))
     exact, passes = (predicted(experiment, granularity, machine="h100-node")[0] for granularity in ("exact", "passes"))
     assert passes.seconds_per_iteration == pytest.approx(exact.seconds_per_iteration, rel=0.02)
-    assert {segment.rank % 4 for segment in passes.critical_path} == {2}
+    ranks = {segment.rank for segment in passes.critical_path if segment.rank is not None}
+    assert {rank % 4 for rank in ranks} == {2}
