@@ -133,8 +133,8 @@ def save_fit(fit: FittedMachine, into: str) -> None:
 def _with_sources(fit: FittedMachine, paths: Sequence[str]) -> Machine:
     """The machine, with the logs as sources of the fitted numbers."""
     names = ", ".join(path.rpartition("/")[2] for path in paths)
-    told = residuals(fit.machine, fit.judged)
-    error = f"; rows that were not fitted are {percent(told.median, signed=False)} off (median)" if told else ""
+    judged = residuals(fit.machine, fit.judged)
+    error = f"; rows that were not fitted are {percent(judged.median, signed=False)} off (median)" if judged else ""
     fitted = {
         number.path.partition(".")[2]: Source(
             number.path.partition(".")[2],

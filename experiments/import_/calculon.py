@@ -22,10 +22,9 @@ Source: calculon-ai/calculon@caa4b11f, calculon/llm/llm.py (fields of the execut
 
 from collections.abc import Iterator, Sequence
 
-from quadrille.algorithms.errors import InputError
 from quadrille.experiments.import_.argument_values import Argument
 from quadrille.experiments.import_.megatron_arguments import JobArguments
-from quadrille.experiments.import_.settings import Settings
+from quadrille.experiments.import_.settings import Settings, file_with
 
 NAME = "Calculon"
 MODEL, EXECUTION, SYSTEM = "num_blocks", "num_procs", "processing_mode"
@@ -73,11 +72,10 @@ def calculon_arguments(files: Sequence[Settings]) -> tuple[JobArguments, tuple[s
     ------
     InputError : no model or no execution, or a value that is not accepted
     """
-    model = next((file for file in files if MODEL in file.values), None)
-    execution = next((file for file in files if EXECUTION in file.values), None)
-    if model is None or execution is None:
-        missing = "model (num_blocks, …)" if model is None else "execution (num_procs, …)"
-        raise InputError(f"{files[0].path}: the file of the {missing} is missing: Calculon needs both")
+    model, execution = (
+        file_with(files, key, name, "Calculon")
+        for key, name in ((MODEL, "model (num_blocks, …)"), (EXECUTION, "execution (num_procs, …)"))
+    )
     arguments: dict[str, Argument] = {name: str(model.whole(key, least=1)) for key, name in SIZES.items()}
     arguments |= {name: str(execution.whole(key, 1, least=1)) for key, name in LAYOUT.items()}
     arguments |= {"padded-vocab-size": str(VOCABULARY), **_options(execution)}

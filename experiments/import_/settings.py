@@ -4,7 +4,7 @@ Lists stay values.  The part of YAML that is read is that of `yaml_subset.py`.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,6 +107,23 @@ class Settings:
             for key, value in self.values.items()
             if value is not None and not any(key == name or key.startswith(f"{name}.") for name in read)
         )
+
+
+def file_with(files: Sequence[Settings], key: str, name: str, program: str) -> Settings:
+    """The first of the files of a program that has a key.
+
+    Parameters
+    ----------
+    name : name of the file in the program, with a key of it, for the message
+
+    Raises
+    ------
+    InputError : no file has the key
+    """
+    for file in files:
+        if key in file.values:
+            return file
+    raise InputError(f"{files[0].path}: the file of the {name} is missing: {program} needs both")
 
 
 def parse_settings(path: str, text: str) -> Settings:

@@ -27,10 +27,9 @@ Source: MooreThreads/SimuMax@4dcaae51, configs/ and simumax/core/config.py.
 
 from collections.abc import Mapping, Sequence
 
-from quadrille.algorithms.errors import InputError
 from quadrille.experiments.import_.argument_values import Argument
 from quadrille.experiments.import_.megatron_arguments import JobArguments
-from quadrille.experiments.import_.settings import Settings
+from quadrille.experiments.import_.settings import Settings, file_with
 
 NAME = "SimuMax"
 MODEL, STRATEGY, SYSTEM = "head_num", "micro_batch_num", "accelerator.backend"
@@ -85,11 +84,10 @@ def simumax_arguments(files: Sequence[Settings]) -> tuple[JobArguments, tuple[st
     ------
     InputError : no model or no strategy, or a value that is not accepted
     """
-    model = next((file for file in files if MODEL in file.values), None)
-    strategy = next((file for file in files if STRATEGY in file.values), None)
-    if model is None or strategy is None:
-        missing = "model (head_num, …)" if model is None else "strategy (tp_size, …)"
-        raise InputError(f"{files[0].path}: the file of the {missing} is missing: SimuMax needs both")
+    model, strategy = (
+        file_with(files, key, name, "SimuMax")
+        for key, name in ((MODEL, "model (head_num, …)"), (STRATEGY, "strategy (tp_size, …)"))
+    )
     arguments = {**_model(model), **_strategy(strategy)}
     ignored = (*model.unread(*SIZES, *READ), *strategy.unread(*LAYOUT, *READ))
     ignored += tuple(f"all of {file.path}" for file in files if SYSTEM in file.values)
