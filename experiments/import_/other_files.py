@@ -4,6 +4,7 @@ import re
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.input_files import is_folder, open_regular
+from quadrille.experiments.import_.collective_logs import is_collective_log
 from quadrille.experiments.import_.job_formats import is_job
 from quadrille.experiments.import_.trace_files import is_trace
 from quadrille.experiments.import_.training_logs import is_step_line
@@ -13,8 +14,6 @@ HEAD_BYTES = 2**18
 """Bytes of a file by which it is recognised [B]."""
 SCHEMA = re.compile(r'"?schema"?\s*[:=]\s*"[\w./-]+/\d+"')
 """A schema and its version, in JSON or TOML."""
-COLLECTIVE_LOG = re.compile(r"^#\s+size\s+count\s+type\b|^# OSU MPI|\"coll_perf\"|\"busbw\"|nccl-tests", re.MULTILINE)
-"""Marks of the output of benchmarks of collectives."""
 
 
 def refusal(path: str, accepted: str) -> InputError | None:
@@ -50,7 +49,7 @@ def description(path: str, head: str) -> str:
         return "is a profiler's trace (for quadrille explain FILE)"
     if "\0" in head or head.count("\ufffd") > len(head) // 100:
         return "is binary data"
-    if COLLECTIVE_LOG.search(head):
+    if is_collective_log(head):
         return "has measured collectives (for quadrille check FILE --machine NAME)"
     if any(map(is_step_line, head.splitlines())):
         return "is the log of a training program (for quadrille compare PREDICTED FILE)"
