@@ -189,7 +189,7 @@ def changed(**changes):
         (changed()[:200], "is truncated or not JSON"),
         (changed(schema="quadrille/record/9"), "newer than this Quadrille reads"),
         (changed(schema="other/1"), "has the schema 'other/1'"),
-        ("[1, 2]", "a table with a schema is needed"),
+        ("[1, 2]", "names no schema of Quadrille: a measured record, a training log, or a profiler"),
         (changed(seconds=-1), "seconds = -1"),
         (changed(ranks=3), "ranks = 3: the grid"),
     ],
