@@ -1,4 +1,4 @@
-"""Optional packages: the extras of the distribution (`plot`, `lab`), their packages, and the install commands.
+"""Optional packages: the extras of the distribution (`plot`, `report`, …), their packages, and the install commands.
 
 A clone is installed by `make setup`; the distribution's name need not exist on the package index then.
 """
@@ -11,9 +11,15 @@ from quadrille.algorithms.errors import InputError
 
 DISTRIBUTION = "quadrille-hpc"
 """Name on the package index; the import name and the command are `quadrille`."""
-EXTRAS = {"matplotlib": "plot", "pyroute2": "lab"}
+EXTRAS = {"matplotlib": "plot", "altair": "report", "submitit": "slurm", "optuna": "search", "pyroute2": "lab"}
 """The extra of pyproject.toml that installs a package, by the package's import name."""
-PURPOSES = {"plot": "a figure", "lab": "an emulated network"}
+PURPOSES = {
+    "plot": "a figure",
+    "report": "a report",
+    "slurm": "tasks on Slurm",
+    "search": "a search by an optimiser",
+    "lab": "an emulated network",
+}
 """The result that the user cannot get without an extra."""
 
 
