@@ -14,11 +14,12 @@ arXiv 2505.06708 (the gate, after attention and by element).
 
 from dataclasses import replace
 
-from quadrille.algorithms.schedule.ops import Kernel
+from quadrille.algorithms.schedule.ops import Kernel, SmallPrecision
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.tensors import Copies
 from quadrille.algorithms.training.layers import Layer
 from quadrille.algorithms.training.scheme import Linear, Scheme
+from quadrille.algorithms.training.small_numbers import small_linear
 
 SINKS = "sinks"
 GATE, GATED = "gate", "A gated"
@@ -54,14 +55,15 @@ def attention_sinks(group: int, value: int, copies: Copies, scheme: Scheme) -> L
     )
 
 
-def output_gate(linear: Linear, scheme: Scheme) -> Layer:
+def output_gate(linear: Linear, scheme: Scheme, products: SmallPrecision | None) -> Layer:
     """The layer from `A` to `A gated`.
 
     Parameters
     ----------
     linear : product of the gate, from the input of attention to `gate`
+    products : small precision of the product, whose input QKV has cast; None for the dtype
     """
-    product = scheme.linear(linear)
+    product = scheme.linear(linear) if products is None else small_linear(linear, scheme, products, casts_input=False)
     gated = scheme.inner.tensor(GATED, linear.rows, linear.outputs, linear.copies)
     stored = (replace(each, copies=linear.copies) if each.name == GATE else each for each in product.tensors)
     gradients = (replace(gated, name=f"d{name}", copies=()) for name in (GATE, GATED))

@@ -152,8 +152,6 @@ class Gpt:
         excluded = {
             "sparsity": self.sparsity > 0,
             "offload": self.offload is not None,
-            "latent attention": self.architecture.key_rank > 0,
-            "gated attention": self.architecture.gated_attention,
         }
         return next((words for words, is_chosen in excluded.items() if is_chosen), "")
 
@@ -305,7 +303,6 @@ def _check_context(problem: Gpt, grid: Grid, scheme: Scheme) -> None:
         f"offload {problem.offload}": ("optimizer state on the device is", problem.offload is not None),
         "latent attention": ("a model of whole keys and values is", problem.architecture.key_rank > 0),
         "attention sinks": ("a model without sinks is", problem.architecture.sinks),
-        f"products {problem.products}": ("products in the dtype are", problem.products != "dtype"),
     }
     for option, (accepted, asked) in refused.items():
         if asked:

@@ -17,13 +17,14 @@ Source: DeepSeek-AI, "DeepSeek-V2", arXiv 2405.04434, section 2.1, and "DeepSeek
 from dataclasses import dataclass, replace
 
 from quadrille.algorithms.matmuls.matmul import Gathered
-from quadrille.algorithms.schedule.ops import Kernel
+from quadrille.algorithms.schedule.ops import Kernel, SmallPrecision
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.architecture import Architecture
 from quadrille.algorithms.training.layers import Layer
 from quadrille.algorithms.training.normalisation import Norm, normalisation
 from quadrille.algorithms.training.scheme import Linear, Scheme
+from quadrille.algorithms.training.small_numbers import small_latent, small_linear, small_shared
 
 QUERY_LATENT, KEY_LATENT, KEY_ROTARY = "query latent", "key latent", "key rotary"
 """Activations, and dimensions of their columns."""
@@ -51,6 +52,7 @@ class LatentAttention:
     copies : a copy for each layer
     gathered : whether gathered weights are kept for the backward pass
     scheme : scheme of the step
+    products : small precision of the products; None for the dtype
     """
 
     architecture: Architecture
@@ -60,11 +62,12 @@ class LatentAttention:
     copies: Copies
     gathered: Gathered
     scheme: Scheme
+    products: SmallPrecision | None = None
 
     def layer(self) -> Layer:
         """The layer from the input to `QKV`, and from `dQKV` to the gradient of the input."""
         queries, keys = self._queries(), self._projected(KEY_LATENT, self._pair, "KV", self._more_gradient)
-        shared = self.scheme.shared(
+        shared = self._shared(
             self._linear("key rotary", Part("hidden"), Part(KEY_ROTARY), (self.source, KEY_ROTARY), self._more_gradient)
         )
         join, split = self._joined()
@@ -102,7 +105,7 @@ class LatentAttention:
         columns = self.architecture.head_columns
         if self.architecture.query_rank:
             return self._projected(QUERY_LATENT, columns, "Q", self.gradient)
-        return self.scheme.linear(
+        return self._product(
             self._linear("query", Part("hidden"), Part("heads", unit=columns), (self.source, "Q"), self.gradient)
         )
 
@@ -115,7 +118,7 @@ class LatentAttention:
         """
         kind, narrow = latent.split()[0], Part(latent)
         normalised = f"{latent} N"
-        down = self.scheme.latent(self._linear(f"{kind} down", Part("hidden"), narrow, (self.source, latent), gradient))
+        down = self._latent(self._linear(f"{kind} down", Part("hidden"), narrow, (self.source, latent), gradient))
         length = latent_sizes(self.architecture)[latent]
         activations, gradients = (latent, normalised), (f"d{normalised}", f"d{latent}")
         norm = normalisation(
@@ -125,7 +128,7 @@ class LatentAttention:
             ),
             self.scheme,
         )  # fmt: skip
-        up = self.scheme.linear(
+        up = self._product(
             self._linear(f"{kind} up", narrow, Part("heads", unit=columns), (normalised, into), f"d{normalised}")
         )
         stored = (replace(tensor, copies=self.copies) if tensor.name == latent else tensor for tensor in down.tensors)
@@ -136,6 +139,21 @@ class LatentAttention:
             (*down.forward, *norm.forward, *up.forward),
             (*up.backward, *norm.backward, *down.backward),
         )
+
+    def _product(self, linear: Linear) -> Layer:
+        """The layer of a product with the output of the inner layout."""
+        return self.scheme.linear(linear) if self.products is None else small_linear(linear, self.scheme, self.products)
+
+    def _latent(self, linear: Linear) -> Layer:
+        """The layer of a product to a latent; the first product of the layer casts the input that all of them read."""
+        if self.products is None:
+            return self.scheme.latent(linear)
+        return small_latent(linear, self.scheme, self.products, casts_input=linear.into == QUERY_LATENT)
+
+    def _shared(self, linear: Linear) -> Layer:
+        if self.products is None:
+            return self.scheme.shared(linear)
+        return small_shared(linear, self.scheme, self.products, casts_input=False)
 
     def _linear(self, name: str, inputs: Part, outputs: Part, activations: tuple[str, str], gradient: str) -> Linear:
         return Linear(

@@ -147,35 +147,88 @@ def cast_ops(label: str, source: str, into: str, columns: str, recipe: Recipe) -
         yield Kernel(name=f"{label} cast", function="cast", into=(into,), sources=(source,))
 
 
-def small_linear(linear: Linear, scheme: Scheme, precision: SmallPrecision) -> Layer:
+def small_linear(linear: Linear, scheme: Scheme, precision: SmallPrecision, *, casts_input: bool = True) -> Layer:
     """A product O = I W + b whose three products read small numbers.
+
+    Parameters
+    ----------
+    casts_input : whether the layer casts I; a product before it in the layer may have cast the same I
 
     Raises
     ------
     InputError : a scheme whose products move panels
     """
-    layer = scheme.linear(linear)
+    before, after = sides(scheme, linear.orientation)
+    ends = (
+        before.tensor(linear.source, linear.rows, linear.inputs),
+        after.tensor(linear.into_gradient, linear.rows, linear.outputs),
+    )
+    return _small(linear, scheme.linear(linear), ends, scheme, precision, casts_input=casts_input)
+
+
+def small_latent(linear: Linear, scheme: Scheme, precision: SmallPrecision, *, casts_input: bool) -> Layer:
+    """A product of few columns in the stream layout (`Scheme.latent`) whose three products read small numbers."""
+    into_gradient = scheme.stream.tensor(linear.into_gradient, linear.rows, linear.outputs)
+    return _small_uncut(linear, scheme.latent(linear), into_gradient, scheme, precision, casts_input=casts_input)
+
+
+def small_shared(linear: Linear, scheme: Scheme, precision: SmallPrecision, *, casts_input: bool) -> Layer:
+    """A product of columns that all heads read (`Scheme.shared`) whose three products read small numbers."""
+    into_gradient = Tensor(linear.into_gradient, scheme.inner.cut_rows(linear.rows), linear.outputs)
+    return _small_uncut(linear, scheme.shared(linear), into_gradient, scheme, precision, casts_input=casts_input)
+
+
+def _small_uncut(
+    linear: Linear, layer: Layer, gradient: Tensor, scheme: Scheme, precision: SmallPrecision, *, casts_input: bool
+) -> Layer:
+    """A product whose weight no axis cuts by columns: sums and gathers of its output and gradient keep 16 bits."""
+    ends = scheme.stream.tensor(linear.source, linear.rows, linear.inputs), gradient
+    return _small(linear, layer, ends, scheme, precision, casts_input=casts_input, sends_small=False)
+
+
+def _small(
+    linear: Linear,
+    layer: Layer,
+    ends: tuple[Tensor, Tensor],
+    scheme: Scheme,
+    precision: SmallPrecision,
+    *,
+    casts_input: bool,
+    sends_small: bool = True,
+) -> Layer:
     if any(isinstance(entry, Repeat) for entry in (*layer.forward, *layer.backward)):
         raise InputError(
             f"products {precision} with scheme {scheme.name}: its panels travel in the dtype; 4d, megatron and bian "
             "are accepted, or products dtype"
         )
-    return _SmallLinear(linear, scheme, layer, precision).layer()
+    return _SmallProduct(linear, layer, ends, precision, casts_input=casts_input, sends_small=sends_small).layer()
 
 
-class _SmallLinear:
-    """Rewrites the ops of a product: casts before gathers, gathers of small tensors, products of small operands."""
+class _SmallProduct:
+    """Rewrites the ops of a product: casts before gathers, gathers of small tensors, products of small operands.
 
-    def __init__(self, linear: Linear, scheme: Scheme, layer: Layer, precision: SmallPrecision) -> None:
+    Parameters
+    ----------
+    ends : the input, and the gradient of the output
+    casts_input : whether the input is cast here, not by a product before
+    sends_small : whether the gradient is cast before it is gathered, not before it is multiplied
+    """
+
+    def __init__(
+        self,
+        linear: Linear,
+        layer: Layer,
+        ends: tuple[Tensor, Tensor],
+        precision: SmallPrecision,
+        *,
+        casts_input: bool,
+        sends_small: bool,
+    ) -> None:
         self._linear, self._layer = linear, layer
+        self._casts_input, self._sends_small = casts_input, sends_small
         self._precision, self._recipe = precision, RECIPES[precision]
-        before, after = sides(scheme, linear.orientation)
         self._weight = f"{linear.name} W"
-        stored = [
-            before.tensor(linear.source, linear.rows, linear.inputs),
-            after.tensor(linear.into_gradient, linear.rows, linear.outputs),
-        ]
-        self._tensors = {tensor.name: tensor for tensor in (*layer.tensors, *stored)}
+        self._tensors = {tensor.name: tensor for tensor in (*layer.tensors, *ends)}
         self._again = {op.into for op in layer.backward if isinstance(op, AllGather)}
         self._made: dict[str, Tensor] = {}
 
@@ -193,16 +246,26 @@ class _SmallLinear:
             replace(parameter, small=True) if parameter.name == self._weight else parameter
             for parameter in self._layer.parameters
         )
-        return Layer((*kept, *self._made.values()), parameters, tuple(forward), tuple(backward))
+        made = (tensor for name, tensor in self._made.items() if name not in self._given)
+        return Layer((*kept, *made), parameters, tuple(forward), tuple(backward))
+
+    @property
+    def _given(self) -> tuple[str, ...]:
+        """Names of the copies of the input that a product before has made."""
+        if self._casts_input:
+            return ()
+        return small(self._linear.source), *([small_columns(self._linear.source)] if self._recipe.casts_columns else [])
 
     @property
     def _gathered(self) -> set[str]:
-        """Names of gathered activations."""
+        """Names of activations that are gathered in small numbers."""
+        if not self._sends_small:
+            return set()
         both = (*self._layer.forward, *self._layer.backward)
         return {op.into for op in both if isinstance(op, AllGather) and op.source != self._weight}
 
     def _forward(self) -> list[Op]:
-        changed = [*self._cast("I", self._linear.source, stored=True)]
+        changed = [*self._cast("I", self._linear.source, stored=True)] if self._casts_input else []
         for op in self._ops(self._layer.forward):
             if isinstance(op, AllGather) and op.source == self._linear.source:
                 changed.append(self._gather(op))
@@ -217,11 +280,11 @@ class _SmallLinear:
     def _backward(self) -> list[Op]:
         changed, is_cast = list[Op](), False
         for op in self._ops(self._layer.backward):
-            uses = isinstance(op, AllGather | Gemm) and self._linear.into_gradient in reads(op)
-            if uses and not is_cast:
-                changed += self._cast("dO", self._linear.into_gradient, stored=False)
+            gradient = self._gradient_of(op)
+            if gradient and not is_cast:
+                changed += self._cast("dO", gradient, stored=False)
                 is_cast = True
-            if isinstance(op, AllGather) and op.source == self._linear.into_gradient:
+            if isinstance(op, AllGather) and op.source == gradient:
                 changed.append(self._gather(op))
                 changed += [self._gather(op, columns=True)] if self._recipe.casts_columns else []
             elif isinstance(op, AllGather) and op.source == self._linear.source:
@@ -233,6 +296,13 @@ class _SmallLinear:
             else:
                 changed.append(op)
         return changed
+
+    def _gradient_of(self, op: Op) -> str:
+        """The gradient that is cast before an op, if it has not been; empty if the op reads none."""
+        if not self._sends_small:
+            return op.a if isinstance(op, Gemm) and op.layout == "NT" else ""
+        reads_gradient = isinstance(op, AllGather | Gemm) and self._linear.into_gradient in reads(op)
+        return self._linear.into_gradient if reads_gradient else ""
 
     @staticmethod
     def _ops(program: Program) -> Iterator[Op]:
@@ -268,7 +338,10 @@ class _SmallLinear:
         return self._declare(small(self._own(name)), name, copies)
 
     def _columns(self, name: str, copies: Copies = ()) -> str:
-        return self._declare(small_columns(self._own(name)), name, copies)
+        own = small_columns(self._own(name))
+        if name == self._linear.source and own not in self._given and not self._casts_input:
+            own = small_columns(f"{self._linear.name} I")
+        return self._declare(own, name, copies)
 
     def _own(self, name: str) -> str:
         """Name of an activation in the names of its small copies; several products read the gradient of the stream."""

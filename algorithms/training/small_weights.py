@@ -60,8 +60,14 @@ class SmallWeight:
         """Name of the tensor into which weights are gathered over data."""
         return self.held if self._gathers_small else self._wide
 
-    def tensors(self, stored: Parameter) -> Iterator[Tensor]:
-        """The tensors between the stored master weights and the products."""
+    def tensors(self, stored: Parameter, whole: str) -> Iterator[Tensor]:
+        """The tensors between the stored master weights and the products.
+
+        Parameters
+        ----------
+        stored : the weights as the optimizer stores them
+        whole : name of the tensor into which the first collective gathers the rank's own part
+        """
         tensor, recipe = self.parameter.tensor, self._recipe
         single = replace(tensor, copies=(), first_indices=())
         held = replace(single if self.zero == 3 and not self.keeps else tensor, name=self.held, dtype=SMALL)
@@ -76,7 +82,7 @@ class SmallWeight:
             own = replace(stored.tensor, name=self.own, dtype=SMALL if self._gathers_small else None)
             if in_place and for_one_layer:
                 own = replace(own, copies=(), first_indices=())
-            yield replace(own, shard_of=self.gathered if in_place else None)
+            yield replace(own, shard_of=whole if in_place else None)
 
     def prepare(self, gathers: Iterable[Op]) -> Iterator[Op]:
         """The ops at the start of a step.

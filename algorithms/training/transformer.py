@@ -245,7 +245,9 @@ def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
 def _qkv(shape: LayerShape, rows: Part, scheme: Scheme, source: str) -> Layer:
     """The projections from the input of attention to QKV."""
     if shape.architecture.key_rank:
-        return LatentAttention(shape.architecture, rows, source, "dN1", shape.copies, shape.gathered, scheme).layer()
+        return LatentAttention(
+            shape.architecture, rows, source, "dN1", shape.copies, shape.gathered, scheme, shape.products
+        ).layer()
     linear = _linear(shape, rows, "QKV", (Part("hidden"), shape.qkv), (source, "QKV"), ("dN1", "dQKV"))
     return _product(shape, scheme, linear)
 
@@ -261,7 +263,8 @@ def _gate(shape: LayerShape, rows: Part, scheme: Scheme, source: str) -> Layer:
     if not shape.architecture.gated_attention:
         return Layer((), (), (), ())
     dimensions = (Part("hidden"), shape.of_queries(shape.value))
-    return output_gate(_linear(shape, rows, GATE, dimensions, (source, GATE), (f"dN1 of {GATE}", f"d{GATE}")), scheme)
+    linear = _linear(shape, rows, GATE, dimensions, (source, GATE), (f"dN1 of {GATE}", f"d{GATE}"))
+    return output_gate(linear, scheme, shape.products)
 
 
 def _additions(shape: LayerShape) -> Program:

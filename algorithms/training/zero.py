@@ -349,7 +349,10 @@ def _small_weight(parameter: Parameter, plan: ParameterSharding) -> SmallWeight 
 
 def _used_weight_tensors(parameter: Parameter, stored: Parameter, plan: ParameterSharding) -> Iterator[Tensor]:
     if (small := _small_weight(parameter, plan)) is not None:
-        yield from small.tensors(stored)
+        smalls = {tensor.name: tensor for tensor in small.tensors(stored, plan.gathered_first(small.gathered))}
+        yield from smalls.values()
+        if plan.shards:
+            yield from plan.part(smalls[small.gathered], shard_of=small.gathered if plan.gathers_in_place else None)
         return
     once = () if plan.zero == 3 and not plan.caches else parameter.tensor.copies
     yield replace(

@@ -38,13 +38,14 @@ MODELS = {
     "LLAMA3.1_405B": "llama3-405b",
     "Qwen3_30B_a3B": "qwen3-30b-a3b",
     "Qwen3_235B_a22B": "qwen3-235b-a22b",
+    "GPT_OSS_20B": "gpt-oss-20b",
+    "GPT_OSS_120B": "gpt-oss-120b",
+    "DeepSeekV3": "deepseek-v3",
+    "Kimi_K2": "kimi-k2",
 }
 OTHER_MODELS = {
     "Nemotron_3": "layers of Mamba beside attention",
     "DeepSeekV4": "sparse attention that an index chooses",
-    "DeepSeek": "latent attention with products in 8 bits",
-    "GPT_OSS": "biases of experts",
-    "Kimi": "latent attention with products in 8 bits",
 }
 """Reason why a model is not predicted, by the beginning of its name."""
 PRECISIONS: dict[str, Products] = {

@@ -7,8 +7,9 @@ from quadrille.algorithms.analysis.volumes import total_flops, volumes
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.schedule.ops import Gemm
+from quadrille.algorithms.schedule.ops import Gemm, reads
 from quadrille.algorithms.schedule.schedule import all_ops
+from quadrille.algorithms.training.architecture import Architecture
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.memory import memory_bytes_by_kind
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
@@ -22,10 +23,11 @@ TOKENS = 4 * 16
 
 
 ALONE = Grid()
+LOGITS = {"multiply logits", "multiply dlast N", "multiply dtable"}
 
 
 def schedule_of(grid=ALONE, scheme="megatron", *, scattered=False, **options):
-    problem = Gpt(**SIZES, **{"dtype": "bfloat16"} | options)
+    problem = Gpt(**SIZES | {"dtype": "bfloat16"} | options)
     return gpt_schedule(problem, grid, find_scheme(scheme, sequence_parallel=scattered))
 
 
@@ -57,6 +59,52 @@ def test_all_three_products_of_all_linear_layers_are_small_and_those_of_the_logi
     assert len([name for name in layers if not name.startswith("again")]) == 12
     wide = schedule_of(grid, **{name: value for name, value in options.items() if name != "fp8_param_gather"})
     assert total_flops(schedule, Choices()) == total_flops(wide, Choices())
+
+
+LATENT = {"key_rank": 16, "head_columns": 24, "rotary_columns": 8, "value_columns": 16, "biases": False}
+TRAITS = {
+    "latent": Architecture(positions="rotary", query_rank=24, **LATENT),
+    "latent keys": Architecture(positions="rotary", **LATENT),
+    "gated attention": Architecture(gated_attention=True),
+}
+
+
+@pytest.mark.parametrize(
+    ("trait", "grid", "options"),
+    [
+        ("latent", Grid(data=2, x=2), {"products": "fp8", "zero": 1, "scattered": True}),
+        ("latent", Grid(x=2, pipeline=2), {"products": "mxfp8", "recompute": "full"}),
+        ("latent", Grid(z=2, y=2, x=2), {"products": "fp8-block", "scheme": "4d"}),
+        ("latent keys", Grid(x=2), {"products": "fp8", "scattered": True}),
+        ("latent keys", Grid(z=2, y=2, x=2), {"products": "nvfp4", "scheme": "4d"}),
+        ("gated attention", Grid(x=2), {"products": "fp8", "scattered": True}),
+        ("gated attention", Grid(data=2, context=2), {"products": "mxfp8", "zero": 3}),
+    ],
+    ids=str,
+)
+def test_products_that_read_one_input_are_small_and_share_its_cast(trait, grid, options):
+    schedule = validate(schedule_of(grid, architecture=TRAITS[trait], **options))
+    wide = schedule_of(grid, architecture=TRAITS[trait], **options | {"products": "dtype"})
+    ops = list(all_ops(schedule))
+    assert {op.name for op in ops if isinstance(op, Gemm) and op.precision is None} == LOGITS
+    casts = {op.name.removeprefix("again ") for op in ops if op.name.endswith("I cast") and "N1" in reads(op)}
+    assert len(casts) == 1
+    assert total_flops(schedule, Choices()) == total_flops(wide, Choices())
+
+
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize(("products", "zero"), [("fp8", 1), ("fp8", 3), ("mxfp8", 3), ("nvfp4", 1)])
+def test_a_context_axis_gathers_the_same_bytes_of_small_weights_as_data(products, zero, alone):
+    options = {"products": products, "zero": zero, "fp8_param_gather": alone}
+    of_both, of_data = (
+        volumes(validate(schedule_of(grid, micro_batch=sequences, **options)), Choices()).by_op
+        for grid, sequences in ((Grid(data=2, context=2), 4), (Grid(data=4), 2))
+    )
+    both, data = (
+        sum(volume.sent_total for name, volume in by_op.items() if name.startswith("gather up W held"))
+        for by_op in (of_both, of_data)
+    )
+    assert both == data > 0
 
 
 @pytest.mark.parametrize(
