@@ -320,13 +320,14 @@ class CommunicationState:
         key = self._schedule_work.key(op, coordinates), groups[:, 0].tobytes()
         if key not in self._nccl_costs:
             size = self._schedule_work.buffer_bytes(op, coordinates, groups[:, 0])
-            seconds = nccl.seconds(op, coordinates, groups, size)
+            pairs = self._schedule_work.pair_bytes(op, coordinates, int(groups[0, 0]))
+            seconds = nccl.seconds(op, coordinates, groups, size, pairs)
             root, routed = evaluate(getattr(op, "root", 0), coordinates), getattr(op, "routed", None)
-            like = collective_kind(op), root, routed, size, groups.shape, key[1]
+            like = collective_kind(op), root, routed, size, pairs, groups.shape, key[1]
             if like not in self._nccl_costs:
                 time_parts = OpTimeParts.of(ranks)
                 time_parts.bandwidth[groups] = seconds
-                link_bytes = nccl.link_bytes(op, coordinates, groups, size)
+                link_bytes = nccl.link_bytes(op, coordinates, groups, size, pairs)
                 self._nccl_costs[like] = _NcclCost(seconds, link_bytes, time_parts.thin(), nccl.labels[op.name])
             self._nccl_costs[key] = self._nccl_costs[like]
         cost = self._nccl_costs[key]

@@ -20,9 +20,10 @@ from quadrille.algorithms.analysis.traffic import Traffic, traffic
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.collectives.group_stages import GroupMove, GroupStage, group_stages
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.schedule.ops import Collective, CommunicationOp, Compute, Op, Send, Shift
+from quadrille.algorithms.schedule.ops import AllToAll, Collective, CommunicationOp, Compute, Op, Send, Shift
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.simulator.collectives.programs import PairBytes
 from quadrille.simulator.symmetry.patterns import same_on_all_members
 from quadrille.topologies.network import Floats
 
@@ -146,6 +147,25 @@ class ScheduleWork:
         """Bytes of an op's buffer, the mean over its groups."""
         traffics, which = self._traffics(op, _without(self.needs(op), op.axis), coordinates, first)
         return float(np.mean(np.array([_piece_edges(traffic_of_kind)[-1] for traffic_of_kind in traffics])[which]))
+
+    def pair_bytes(self, op: Collective, coordinates: Coordinates, first: int) -> PairBytes | None:
+        """Bytes that each member of a group sends to each, where experts have uneven loads; None for equal pieces.
+
+        Parameters
+        ----------
+        first : the first rank of the group
+        """
+        if not (isinstance(op, AllToAll) and op.counts):
+            return None
+        rows = self._schedule.tensors[op.source if op.back else op.into].rows
+        if not rows.loads:
+            return None
+        needs, members = self.needs(op), self._grid.length(op.axis)
+        dependence = replace(needs, distinct_axes=needs.distinct_axes | {op.axis})
+        ranks = first + self._grid.stride(op.axis) * np.arange(members)
+        traffics, which = self._traffics(op, dependence, coordinates, ranks)
+        pieces = [tuple(np.diff(_piece_edges(traffic_of_kind)).tolist()) for traffic_of_kind in traffics]
+        return tuple(pieces[kind] for kind in which.tolist())
 
     def position(self, op: Op, ranks: Ints) -> Key:
         """A key that is equal for ranks with the same coordinates along the axes that an op depends on."""

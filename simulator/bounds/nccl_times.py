@@ -31,6 +31,7 @@ from quadrille.topologies.routes.routing import Routes
 if TYPE_CHECKING:
     from quadrille.algorithms.schedule.routed_rows import RoutedRows
     from quadrille.simulator.bounds.equal_places import Place, PlacedResult
+    from quadrille.simulator.collectives.programs import PairBytes
 
 Key = tuple[object, ...]
 LEAST_ITEM_BYTES = 2
@@ -45,12 +46,14 @@ class Question:
     ----------
     size : size of the buffer [B]
     routed : how a router spread the rows of the buffer, where this counts
+    pairs : bytes from each member to each; None for equal pieces
     """
 
     kind: CollectiveKind
     size: float
     root: int
     routed: "RoutedRows | None"
+    pairs: "PairBytes | None"
 
 
 @dataclass(slots=True, eq=False)
@@ -75,18 +78,21 @@ class NcclTimes:
     _refused: list[InputError] = field(default_factory=list)
     _accepted: bool = False
 
-    def seconds(self, op: Collective, coordinates: Coordinates, groups: Ints, size: float) -> Floats:
+    def seconds(
+        self, op: Collective, coordinates: Coordinates, groups: Ints, size: float, pairs: "PairBytes | None" = None
+    ) -> Floats:
         """Seconds from the begin of a group to the end of each member [groups, members].
 
         Parameters
         ----------
         size : size of the buffer [bytes]
+        pairs : bytes from each member to each; None for equal pieces
 
         Raises
         ------
         InputError : NCCL does not have this collective
         """
-        carried = self._result(op, coordinates, groups, size)
+        carried = self._result(op, coordinates, groups, size, pairs)
         result = carried.result
         ends = np.full(groups.shape, result.seconds)
         if len(result.ends) > groups.max():
@@ -98,14 +104,18 @@ class NcclTimes:
         self.longest[op.name] = max(float(ends.max()), self.longest.get(op.name, 0.0))
         return ends
 
-    def link_bytes(self, op: Collective, coordinates: Coordinates, groups: Ints, size: float) -> Floats:
+    def link_bytes(
+        self, op: Collective, coordinates: Coordinates, groups: Ints, size: float, pairs: "PairBytes | None" = None
+    ) -> Floats:
         """Bytes over each link."""
-        return self._result(op, coordinates, groups, size).result.link_bytes
+        return self._result(op, coordinates, groups, size, pairs).result.link_bytes
 
-    def _result(self, op: Collective, coordinates: Coordinates, groups: Ints, size: float) -> NcclResult:
+    def _result(
+        self, op: Collective, coordinates: Coordinates, groups: Ints, size: float, pairs: "PairBytes | None"
+    ) -> NcclResult:
         """NCCL's result for these groups, cached."""
         routed = op.routed if isinstance(op, AllToAll) and self.choices.two_level else None
-        question = Question(collective_kind(op), size, evaluate(getattr(op, "root", 0), coordinates), routed)
+        question = Question(collective_kind(op), size, evaluate(getattr(op, "root", 0), coordinates), routed, pairs)
         key = question, groups.shape, groups.tobytes()
         if key not in self._results:
             if not self._routes:
@@ -164,6 +174,7 @@ class NcclTimes:
             item_bytes=LEAST_ITEM_BYTES,
             two_level=self.choices.two_level,
             routed=question.routed,
+            pairs=question.pairs,
         )
 
     def check(self) -> None:

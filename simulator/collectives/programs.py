@@ -23,6 +23,8 @@ from quadrille.simulator.collectives.piece_sizes import PieceSizes, select, toge
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+PairBytes = tuple[tuple[float, ...], ...]
+"""Bytes from each member of a group (row) to each member."""
 Shards = Literal["even", "exact"]
 
 

@@ -45,13 +45,15 @@ from quadrille.simulator.collectives.nccl.layout import (
 )
 from quadrille.simulator.collectives.nccl.patterns import (
     MOST_FLOWS,
+    busiest_bytes,
     simulate_nvls,
+    simulate_pairs,
     simulate_rings,
     simulate_sends,
     simulate_trees,
     tree_flows,
 )
-from quadrille.simulator.collectives.programs import Ints
+from quadrille.simulator.collectives.programs import Ints, PairBytes
 from quadrille.topologies.joined_gpus import links_between_gpus
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.routes.routing import Routes
@@ -106,6 +108,7 @@ def nccl_collective(
     options: SimulationOptions = DEFAULT_OPTIONS,
     two_level: bool = False,
     routed: "RoutedRows | None" = None,
+    pairs: PairBytes | None = None,
 ) -> NcclResult:
     """Simulates the collective by NCCL, by all groups at once.
 
@@ -114,13 +117,16 @@ def nccl_collective(
     groups : ranks of each group [groups, members]
     endpoints : endpoint of each rank
     item_bytes : size of an element [B]; 1 if it is not known
-    two_level : whether an all-to-all over several nodes goes once to each node, and inside to its members
+    two_level : whether an all-to-all goes once to each node, and inside to its members
     routed : how a router spread the rows of the buffer, of which two levels send fewer; None for other buffers
+    pairs : bytes of an all-to-all from each member to each; None for equal pieces
 
     Raises
     ------
     InputError : NCCL does not have this collective
     """
+    if pairs is not None:
+        size_bytes = busiest_bytes(pairs)
     group = communicator_of(routes, endpoints[groups], generation_of(machine), vendor_of(machine))
     group = replace(group, network_latency=settings.network_latency, ll128=settings.ll128)
     nccl_plan = _plan(kind, size_bytes, group, settings, algorithm, protocol)
@@ -141,7 +147,7 @@ def nccl_collective(
         settings,
     )
     unplaced_why = ""
-    in_levels = two_level and nccl_plan.algorithm == "sendrecv" and _has_levels(kind, group)
+    in_levels = two_level and nccl_plan.algorithm == "sendrecv" and kind == "all_to_all"
     match nccl_plan.algorithm:
         case "ring":
             result, paths = simulate_rings(placed)
@@ -155,9 +161,9 @@ def nccl_collective(
         case "pat":
             result, paths = unplaced(placed), nccl_plan.channels
         case "sendrecv":
-            result, paths = _sends(placed, routed, in_levels=in_levels, relays=not is_amd(machine)), 1
+            result, paths = _sends(placed, routed, pairs, in_levels=in_levels, relays=not is_amd(machine)), 1
     why = _reason(nccl_plan, paths, group, algorithm, protocol, in_levels=in_levels) + unplaced_why
-    if algorithm is None and protocol is None and "nvswitch" in routes.net.kinds:
+    if algorithm is None and protocol is None and not in_levels and "nvswitch" in routes.net.kinds:
         from quadrille.simulator.collectives.nccl.measured import measured_time, with_time  # of nodes with NVSwitches
 
         measured = measured_time(
@@ -189,18 +195,20 @@ def _plan(
     return plan(kind, size_bytes, group, choose(kind, size_bytes, group, algorithm=algorithm, protocol=protocol))
 
 
-def _has_levels(kind: CollectiveKind, group: NcclGroup) -> bool:
-    """Whether a collective may go once to each node, and inside to its members."""
-    return kind == "all_to_all" and group.nodes > 1
-
-
-def _sends(placed: PlacedPlan, routed: "RoutedRows | None", *, in_levels: bool, relays: bool) -> CollectiveResult:
+def _sends(
+    placed: PlacedPlan,
+    routed: "RoutedRows | None",
+    pairs: PairBytes | None,
+    *,
+    in_levels: bool,
+    relays: bool,
+) -> CollectiveResult:
     """Messages in one group: in two levels, or each from its sender to its receiver."""
-    if not in_levels:
-        return simulate_sends(placed, relays=relays)
-    from quadrille.simulator.collectives.nccl.two_level import simulate_two_levels  # rarely asked for
+    if in_levels:
+        from quadrille.simulator.collectives.nccl.two_level import simulate_two_levels  # rarely asked for
 
-    return simulate_two_levels(placed, routed)
+        return simulate_two_levels(placed, routed, pairs)
+    return simulate_sends(placed, relays=relays) if pairs is None else simulate_pairs(placed, pairs, relays=relays)
 
 
 def _reason(
@@ -214,7 +222,10 @@ def _reason(
 ) -> str:
     """The reason for a plan, in words."""
     if in_levels:
-        return f"asked for: once to each of {group.nodes} nodes over the network, then over the links inside"
+        inside = "once to each rank over the links inside"
+        if group.nodes == 1:
+            return f"asked for: {inside}; 1 node"
+        return f"asked for: once to each of {group.nodes} nodes over the network, then {inside}"
     if nccl_plan.algorithm == "sendrecv":
         return f"all messages in one group, which NCCL sends at once; {group.nodes} nodes"
     requested = " and ".join(word for word in (algorithm, protocol) if word)

@@ -18,7 +18,7 @@ from quadrille.simulator.collectives.collective import CollectiveResult, simulat
 from quadrille.simulator.collectives.nccl.layout import PlacedPlan, simulate_concurrently, switch_links
 from quadrille.simulator.collectives.nccl.pxn import RailPaths
 from quadrille.simulator.collectives.node_layouts import NodeBlocks, node_blocks, tree_edges
-from quadrille.simulator.collectives.programs import CollectiveJob, Floats, Ints
+from quadrille.simulator.collectives.programs import CollectiveJob, Floats, Ints, PairBytes
 from quadrille.topologies.routes.paths import Paths
 
 
@@ -78,6 +78,33 @@ def simulate_sends(placed: PlacedPlan, *, relays: bool) -> CollectiveResult:
         link_name=lambda number: placed.routes.net.link(number).name,
     )
     return replace(result, seconds=result.seconds + placed.plan.base_latency)
+
+
+def busiest_bytes(pairs: PairBytes) -> float:
+    """The most bytes that a member sends or receives, its own piece included.
+
+    >>> busiest_bytes(((1.0, 3.0), (1.0, 3.0)))
+    6.0
+    """
+    pieces = np.array(pairs)
+    return float(max(pieces.sum(axis=0).max(), pieces.sum(axis=1).max()))
+
+
+def simulate_pairs(placed: PlacedPlan, pairs: PairBytes, *, relays: bool) -> CollectiveResult:
+    """An all-to-all whose pieces differ, as messages in one group, all at once.
+
+    Parameters
+    ----------
+    pairs : bytes from each member of a group to each
+    relays : whether messages to another node leave by the NIC of the receiver's rail (PXN)
+    """
+    sender, receiver = np.nonzero(~np.eye(len(pairs), dtype=bool))
+    endpoints = placed.endpoints[placed.groups]
+    sources, targets = endpoints[:, sender].ravel(), endpoints[:, receiver].ravel()
+    sizes = np.tile(np.array(pairs)[sender, receiver], len(endpoints)) * placed.plan.wire_factor
+    paths = RailPaths(placed) if relays else placed.without_latency
+    before = placed.plan.base_latency + placed.plan.mean_step_latency
+    return simulate_concurrently(placed, paths(sources, targets), sizes, placed.cap(1), before=before)
 
 
 def _ring(kind: CollectiveKind, members: int) -> Lowered:

@@ -4,7 +4,10 @@
 
 So no message crosses from rail to rail, and a token with several experts on a node crosses the network once. Inside, it
 goes once to each GPU that has experts of it (`routed_rows.py`). Both levels are busy at once, as chunks follow each
-other, and the links alone limit them. The way back carries the same bytes.
+other, and the links alone limit them. The way back carries the same bytes. On one node there is the level inside alone.
+
+Where experts have uneven loads, each piece has its bytes; the share of rows that several experts have in common is that
+of even loads.
 
 Source: DeepSeek-AI, DeepEP, README.md, 2025 (tokens of each node once, forwarded over NVLink).
 """
@@ -14,52 +17,60 @@ import numpy as np
 from quadrille.algorithms.schedule.routed_rows import RoutedRows
 from quadrille.simulator.collectives.collective import CollectiveResult
 from quadrille.simulator.collectives.nccl.layout import PlacedPlan, simulate_concurrently
-from quadrille.simulator.collectives.programs import Floats, Ints
+from quadrille.simulator.collectives.programs import Floats, Ints, PairBytes
 
 Flows = tuple[Ints, Ints, Floats]
 """Sources, targets and bytes of flows."""
 
 
-def simulate_two_levels(placed: PlacedPlan, routed: RoutedRows | None) -> CollectiveResult:
+def simulate_two_levels(
+    placed: PlacedPlan, routed: RoutedRows | None, pairs: PairBytes | None = None
+) -> CollectiveResult:
     """The all-to-all, after the latency of a step between nodes and of a step inside.
 
     Parameters
     ----------
     routed : how a router spread the rows; None if every row goes to one rank
+    pairs : bytes from each member to each; None for equal pieces
     """
-    per_node, flows = placed.routes.net.per_node, []
+    per_node, members, flows = placed.routes.net.per_node, placed.groups.shape[1], []
+    pieces = np.full((members, members), placed.bytes / members) if pairs is None else np.array(pairs)
     for group in placed.endpoints[placed.groups]:
-        flows += two_level_flows(group, per_node, placed.bytes, routed)
+        flows += two_level_flows(group, per_node, pieces, routed)
     sources, targets, sizes = (np.concatenate(column) for column in zip(*flows, strict=True))
     plan = placed.plan
-    before = plan.base_latency + plan.step_latency_inter + plan.step_latency_intra
+    between = plan.step_latency_inter if placed.group.nodes > 1 else 0.0
+    before = plan.base_latency + between + plan.step_latency_intra
     return simulate_concurrently(placed, placed.without_latency(sources, targets), sizes, np.inf, before=before)
 
 
-def two_level_flows(group: Ints, per_node: int, size: float, routed: RoutedRows | None) -> list[Flows]:
+def two_level_flows(group: Ints, per_node: int, pieces: Floats, routed: RoutedRows | None) -> list[Flows]:
     """The flows of a group: into each node, and inside it.
 
-    >>> into, inside, *_ = two_level_flows(np.array([0, 1, 2, 3]), 2, 4.0, None)
+    >>> into, inside, *_ = two_level_flows(np.array([0, 1, 2, 3]), 2, np.ones((4, 4)), None)
     >>> [column.tolist() for column in into], [column.tolist() for column in inside]
     ([[2, 3], [0, 1], [2.0, 2.0]], [[0, 1], [1, 0], [2.0, 2.0]])
 
     Parameters
     ----------
     group : endpoints of the members
-    size : buffer of a member [B]
+    pieces : rows from each member to each, a row for each expert [members, members] [B]
     """
-    members = np.sort(group)
+    order = np.argsort(group)
+    members, pieces = group[order], pieces[np.ix_(order, order)]
     nodes, first, counts = np.unique(members // per_node, return_index=True, return_counts=True)
     place = np.arange(len(members)) - np.repeat(first, counts)
-    node, pair, flows = np.repeat(nodes, counts), size / len(members), []
+    node, flows = np.repeat(nodes, counts), list[Flows]()
     for number, begin, count in zip(nodes.tolist(), first.tolist(), counts.tolist(), strict=True):
         here, outside = members[begin : begin + count], node != number
-        rail = place[outside] % count
-        to_node = pair * count * _share(routed, len(members), count)
-        flows.append((members[outside], here[rail], np.full(len(rail), to_node)))
-        holds = (1 + np.bincount(rail, minlength=count)) * pair * _share(routed, len(members), 1)
-        away = np.flatnonzero(~np.eye(count, dtype=bool).ravel())
-        flows.append((here[away // count], here[away % count], holds[away // count]))
+        into, rail = pieces[:, begin : begin + count], place % count
+        to_node = into.sum(axis=1) * _share(routed, len(members), count)
+        flows.append((members[outside], here[rail[outside]], to_node[outside]))
+        holds = np.zeros((count, count))
+        np.add.at(holds, np.where(outside, rail, np.arange(len(members)) - begin), into)
+        holder, receiver = np.nonzero(~np.eye(count, dtype=bool))
+        held = holds[holder, receiver] * _share(routed, len(members), 1)
+        flows.append((here[holder], here[receiver], held))
     return flows
 
 

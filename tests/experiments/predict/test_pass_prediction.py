@@ -241,3 +241,18 @@ def test_the_rank_with_the_most_rows_of_experts_stands_for_its_stage():
     assert passes.seconds_per_iteration == pytest.approx(exact.seconds_per_iteration, rel=0.02)
     ranks = {segment.rank for segment in passes.critical_path if segment.rank is not None}
     assert {rank % 4 for rank in ranks} == {2}
+
+
+def test_rows_to_a_hot_expert_take_as_long_as_rows_from_it_by_nccl():
+    sizes = "layers=1,hidden=256,heads=4,sequence=1024,vocabulary=512,experts=4,top_k=1,expert_ffn=256"
+    flags = {"batch": "32", "micro_batch": "8", "dtype": "bfloat16", "collectives": "nccl"}
+    shortest = {}
+    for load in ("1,1,1,1", "1,1,17,1", "17,1,1,1"):
+        experiment = experiment_of(TrainingFlags(gpt=sizes, grid="data=4,expert=4", expert_load=load, **flags))
+        _, timeline = predicted(experiment, "auto", machine="h100-node")
+        for name in ("send to experts", "return from experts"):
+            shortest[load, name] = min(span.seconds for span in timeline.spans if span.op == name)
+    even = shortest["1,1,1,1", "send to experts"]
+    hot = [shortest[load, name] for load, name in shortest if load != "1,1,1,1"]
+    assert hot == pytest.approx([hot[0]] * 4, rel=1e-3)
+    assert hot[0] > 1.3 * even

@@ -13,11 +13,19 @@ DEEPSEEK_V3 = RoutedRows(256, 8, 8, 4)
 HIDDEN = 7168
 
 
-def all_to_all(gpus, size, *, two_level=True, routed=None):
+def all_to_all(gpus, size, *, two_level=True, routed=None, pairs=None):
     machine = find_machine("h100-superpod", gpus=gpus)
     routes, members = routes_of(machine, network_of(machine)), np.arange(gpus)
     answer = nccl_collective(
-        "all_to_all", size, members[None], members, machine, routes, two_level=two_level, routed=routed
+        "all_to_all",
+        size,
+        members[None],
+        members,
+        machine,
+        routes,
+        two_level=two_level,
+        routed=routed,
+        pairs=pairs,
     )
     return answer, routes.net
 
@@ -34,8 +42,8 @@ def delivered(flows, group, per_node):
 
 @pytest.mark.parametrize("group", [np.arange(12), np.array([0, 1, 2, 3, 4, 5, 6, 8, 9])])
 def test_every_byte_comes_once_into_its_node_and_to_its_rank(group):
-    size, per_node = float(len(group)), 4  # a byte for each pair of members
-    over, inside = delivered(two_level_flows(group, per_node, size, None), group, per_node)
+    pieces, per_node = np.ones((len(group), len(group))), 4
+    over, inside = delivered(two_level_flows(group, per_node, pieces, None), group, per_node)
     nodes, counts = np.unique(group // per_node, return_counts=True)
     for node, count in zip(nodes.tolist(), counts.tolist(), strict=True):
         here = group // per_node == node
@@ -53,9 +61,34 @@ def test_links_carry_the_rows_that_are_counted():
     assert per_rank == pytest.approx(3 * 8e6 * DEEPSEEK_V3.distinct_share(64))
 
 
-def test_a_single_node_has_one_level():
-    two, one = (all_to_all(8, 1e8, two_level=two_level)[0] for two_level in (True, False))
-    assert two.result.seconds == one.result.seconds and two.label == one.label
+def test_a_single_node_has_one_level_in_which_a_row_goes_once_to_each_rank():
+    answer, net = all_to_all(8, 1e8, routed=DEEPSEEK_V3)
+    first, count = net.kinds["gpu"]
+    leaves = (net.sources >= first) & (net.sources < first + count)
+    assert answer.result.link_bytes[leaves].sum() == pytest.approx(8 * 7 / 8 * 1e8 * DEEPSEEK_V3.distinct_share(32))
+    assert answer.two_level and answer.why.endswith("1 node")
+
+
+UNEVEN = tuple(tuple(float((row + 1) * (column == 3) * 4e6 + 1e6) for column in range(16)) for row in range(16))
+"""Pieces of which those to member 3 are the largest."""
+
+
+@pytest.mark.parametrize("two_level", [False, True])
+def test_equal_pieces_take_the_time_of_an_even_all_to_all(two_level):
+    even, uneven, hot = (
+        all_to_all(16, 16e6, two_level=two_level, pairs=pairs)[0] for pairs in (None, ((1e6,) * 16,) * 16, UNEVEN)
+    )
+    assert uneven.result.seconds == pytest.approx(even.result.seconds, rel=1e-3)
+    assert uneven.result.link_bytes == pytest.approx(even.result.link_bytes)
+    assert hot.result.seconds > 5 * even.result.seconds
+
+
+def test_a_hot_member_receives_its_bytes_over_its_own_links():
+    answer, net = all_to_all(16, 16e6, two_level=False, pairs=UNEVEN)
+    into_hot = answer.result.link_bytes[net.targets == 3].sum()
+    from_others = sum(UNEVEN[row][3] for row in range(16) if row != 3)
+    relayed = sum(UNEVEN[row][column] for row in range(8) for column in range(8, 16) if row != 3 and column % 8 == 3)
+    assert into_hot >= from_others and into_hot == pytest.approx(from_others + relayed, rel=0.05)
 
 
 @pytest.mark.parametrize(
