@@ -99,14 +99,15 @@ class OpTasks:
         self._machine, self._whole = machine, whole
         self._ranks = choose_ranks(schedule, choices, placement, fold=False, iterations=False)
         self._engine = FlowEngine(simpy.Environment())
-        demands = self._ranks.demands(self._engine)
+        self._demands = demands = self._ranks.demands(self._engine)
         self._op_plans = OpPlans(schedule, choices)
+        self._local = LocalWork(machine, schedule.dtype, self._op_plans, demands, threads)
         self._programs = OpPrograms(
             machine,
             self._ranks,
             demands,
             self._op_plans,
-            LocalWork(machine, schedule.dtype, self._op_plans, demands, threads),
+            self._local,
             self._engine,
             choices,
             LibraryTimes(machine, schedule.grid, placement),
@@ -115,37 +116,44 @@ class OpTasks:
         self._stream_of = {lane: number for number, lane in enumerate(lanes)}
         self._tags: dict[str, int] = {}
         self._rank = 0
-        self._written: dict[tuple[int, Kind, bool], WrittenOp] = {}
+        self._written: dict[tuple[int, Kind, bool], tuple[Op, Coordinates, WrittenOp]] = {}
 
     def begin(self, rank: int) -> None:
         """The ops that follow are those of a rank."""
         self._rank = rank
         self._written.clear()
 
-    def of(self, op: Op, coordinates: Coordinates, index: int) -> WrittenOp:
-        """The tasks of an op; `index` counts the instances of the op on the rank."""
+    def of(self, op: Op, coordinates: Coordinates) -> WrittenOp:
+        """The tasks of an op of the rank."""
         key = id(op), self._op_plans.kind(op, coordinates), any(coordinates.indices.values())
-        written = self._written.get(key)
-        if written is None:
-            written = self._written[key] = self._write(op, coordinates, index)
-        return written
+        if key not in self._written:
+            self._written[key] = op, coordinates, self._write(op, coordinates)
+        return self._written[key][2]
 
-    def _write(self, op: Op, coordinates: Coordinates, index: int) -> WrittenOp:
+    def communications(self) -> list[tuple[Op, Coordinates, WrittenOp]]:
+        """The communication ops of the rank, one of each kind, in the order in which they were written first."""
+        return [entry for entry in self._written.values() if isinstance(entry[0], Communication)]
+
+    def device(self, rank: int) -> tuple[int, int]:
+        """A key that is equal for ranks whose equal local ops take equal times."""
+        return id(self._local.model(rank)), self._demands.cores_of(self._demands.endpoint(rank))
+
+    def _write(self, op: Op, coordinates: Coordinates) -> WrittenOp:
         writer = _Writer()
         stream = self._stream_of[simulated_lane(op, self._machine)]
         local = GraphTask("calculate", 0.0, stream=stream, name=op.name)
         if self._machine.host is not None and self._machine.host.issue_seconds:
             writer.then(local._replace(amount=self._machine.host.issue_seconds))
         if isinstance(op, Communication):
-            self._write_communication(writer, op, coordinates, index, local)
+            self._write_communication(writer, op, coordinates, local)
         else:
             flops, touched = self._amounts(op, coordinates)
-            for flow in self._local_flows(op, coordinates, index):
+            for flow in self._local_flows(op, coordinates):
                 writer.then(local._replace(amount=self._seconds(flow), flops=flops, touched=touched))
         return WrittenOp(tuple(writer.tasks), writer.needs)
 
     def _write_communication(
-        self, writer: _Writer, op: CommunicationOp, coordinates: Coordinates, index: int, local: GraphTask
+        self, writer: _Writer, op: CommunicationOp, coordinates: Coordinates, local: GraphTask
     ) -> None:
         """Writes the stages of a communication op; those of one that stays whole are one task."""
         plan, group = self._op_plans.communication(op, coordinates), self._ranks.group(self._rank, op.axis)
@@ -153,7 +161,7 @@ class OpTasks:
         received = _received_bytes(plan)
         whole, is_written = self._whole_task(op, plan, group, local), False
         posted: list[int] = []
-        for tagged in self._programs.communication(self._rank, op, coordinates, index).stages:
+        for tagged in self._programs.communication(self._rank, op, coordinates, 0).stages:
             stage, step = tagged.stage, tagged.step
             if whole is not None and (step is not None or stage.send is not None):
                 if not is_written:
@@ -189,12 +197,12 @@ class OpTasks:
             return float(sizes.work.flops + sizes.work.product_flops), float(sizes.work.touched)
         return 0.0, float(sizes.touched)
 
-    def _local_flows(self, op: Compute, coordinates: Coordinates, index: int) -> list[int]:
+    def _local_flows(self, op: Compute, coordinates: Coordinates) -> list[int]:
         """The flows of a local op, as the simulator would run them."""
         if is_host_op(op) and simulated_lane(op, self._machine) in HOST_LANES:
             program = self._programs.host_op(self._rank, op, coordinates)
         else:
-            program = self._programs.compute(self._rank, op, coordinates, index)
+            program = self._programs.compute(self._rank, op, coordinates, 0)
         first, end = self._engine.first_stages[program : program + 2]
         return [stage[4] for stage in self._engine.stages[first:end]]
 

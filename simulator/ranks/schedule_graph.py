@@ -5,7 +5,7 @@ copy, addition and overhead, and one send and one receive for each step of a col
 is written out.  Messages are rendezvous, and no op slows another.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from typing import NamedTuple
 
@@ -45,30 +45,20 @@ def message_graph(
     ------
     InputError : a pipeline whose order messages decide, or too many tasks
     """
+    writer = GraphWriter(schedule, machine, choices, placement, threads, whole)
     ranks, count = [], 0
-    for tasks in rank_tasks(schedule, machine, choices, placement, threads, whole=whole):
-        ranks.append(tasks)
-        count += len(tasks)
+    for rank in range(schedule.grid.size):
+        ranks.append(writer.tasks(rank))
+        count += len(ranks[-1])
         check_count(count, SOURCE)
     return MessageGraph(tuple(ranks))
 
 
-def rank_tasks(
-    schedule: Schedule,
-    machine: Machine,
-    choices: Choices,
-    placement: RankPlacement,
-    threads: int | None = None,
-    *,
-    whole: Collection[CollectiveKind] = (),
-) -> Iterator[list[GraphTask]]:
-    """Yields the tasks of each rank, as those of `message_graph`, which has the parameters."""
-    writer = _GraphWriter(schedule, machine, choices, placement, threads, whole)
-    return map(writer.tasks, range(schedule.grid.size))
+class GraphWriter:
+    """Walks the program of each rank, and writes the tasks of its ops with what each op waits for.
 
-
-class _GraphWriter:
-    """Walks the program of each rank, and writes the tasks of its ops with what each op waits for."""
+    Parameters are those of `message_graph`.
+    """
 
     def __init__(
         self,
@@ -80,7 +70,7 @@ class _GraphWriter:
         whole: Collection[CollectiveKind],
     ) -> None:
         self._schedule, self._machine = schedule, machine
-        self._op_tasks = OpTasks(schedule, machine, choices, placement, threads, whole)
+        self.op_tasks = OpTasks(schedule, machine, choices, placement, threads, whole)
 
     def tasks(self, rank: int) -> list[GraphTask]:
         """The tasks of a rank."""
@@ -88,8 +78,7 @@ class _GraphWriter:
         start = self._schedule.coordinates(rank)
         dependencies: Dependencies[list[OpEnd]] = Dependencies(self._schedule)
         last: dict[str, list[OpEnd]] = {}
-        counts: dict[str, int] = {}
-        self._op_tasks.begin(rank)
+        self.op_tasks.begin(rank)
         for op, coordinates in walk_around_passes(self._schedule.program(start), start):
             if isinstance(op, DrivenPasses):
                 raise InputError(
@@ -99,8 +88,7 @@ class _GraphWriter:
             ends: list[OpEnd] = []
             lane = simulated_lane(op, self._machine)
             awaited, clock = latest([*last.get(lane, ()), *chain(*dependencies.enter(op, coordinates, ends))])
-            written = self._op_tasks.of(op, coordinates, counts.get(op.name, 0))
-            counts[op.name] = counts.get(op.name, 0) + 1
+            written = self.op_tasks.of(op, coordinates)
             if written.tasks:
                 ends.append(OpEnd(lane, len(tasks), tuple(len(tasks) + end for end in written.ends), clock))
                 tasks += written.after(tuple(sorted(chain(*(end.tasks for end in awaited)))), len(tasks))

@@ -139,7 +139,7 @@ def test_goal_carries_a_prediction_in_whole_nanoseconds():
             for tasks in graph.ranks
         )
     )
-    again = simulate_graph(parse_goal(goal_text(graph), "goal"), machine).makespan
+    again = simulate_graph(parse_goal(goal_text(graph.ranks), "goal"), machine).makespan
     assert again == pytest.approx(simulate_graph(rounded, machine).makespan, rel=1e-9)
     assert (
         abs(again - predicted) <= sum(task.kind == "calculate" for task in graph.ranks[0]) * 0.5e-9 + 1e-9 * predicted
