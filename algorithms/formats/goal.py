@@ -16,7 +16,7 @@ https://github.com/spcl/LogGOPSim.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.input_files import read_text
@@ -50,10 +50,10 @@ RANK_COUNT = re.compile(rf"num_ranks\s+{NUMBER}")
 ACCEPTED = "num_ranks N, rank N {, }, calc N, send Nb to R, recv Nb from R, or LABEL requires LABEL"
 
 
-def goal_text(graph: MessageGraph) -> str:
-    """The graph as a GOAL file; seconds are rounded to nanoseconds.
+def goal_text(ranks: Sequence[Sequence[GraphTask]]) -> str:
+    """The tasks of all ranks as a GOAL file; seconds are rounded to nanoseconds.
 
-    >>> print(goal_text(MessageGraph(((GraphTask("calculate", 2e-9), GraphTask("send", 8.0, (0,), peer=1)), ()))))
+    >>> print(goal_text(((GraphTask("calculate", 2e-9), GraphTask("send", 8.0, (0,), peer=1)), ())))
     num_ranks 2
     <BLANKLINE>
     rank 0 {
@@ -66,15 +66,22 @@ def goal_text(graph: MessageGraph) -> str:
     }
     <BLANKLINE>
     """
-    lines = [f"num_ranks {len(graph.ranks)}"]
-    for rank, tasks in enumerate(graph.ranks):
-        lines += ["", f"rank {rank} {{"]
-        for number, task in enumerate(tasks, 1):
-            lines.append(f"l{number}: {_task_text(task)}")
-            lines += [f"l{number} requires l{need + 1}" for need in task.needs]
-            lines += [f"l{number} irequires l{need + 1}" for need in task.starts]
-        lines.append("}")
-    return "\n".join(lines) + "\n"
+    return head_text(len(ranks)) + "".join(rank_text(rank, tasks) for rank, tasks in enumerate(ranks))
+
+
+def head_text(ranks: int) -> str:
+    """The first line of a GOAL file, with the number of ranks."""
+    return f"num_ranks {ranks}\n"
+
+
+def rank_text(rank: int, tasks: Sequence[GraphTask]) -> str:
+    """The block of a rank in a GOAL file."""
+    lines = ["", f"rank {rank} {{"]
+    for number, task in enumerate(tasks, 1):
+        lines.append(f"l{number}: {_task_text(task)}")
+        lines += [f"l{number} requires l{need + 1}" for need in task.needs]
+        lines += [f"l{number} irequires l{need + 1}" for need in task.starts]
+    return "\n".join([*lines, "}", ""])
 
 
 def _task_text(task: GraphTask) -> str:
@@ -87,7 +94,7 @@ def _task_text(task: GraphTask) -> str:
     return f"{word} {round(task.amount)}b {preposition} {task.peer} tag {task.tag} cpu {task.stream}"
 
 
-def rounding_seconds(graph: MessageGraph) -> float:
+def rounding_seconds(ranks: Iterable[Sequence[GraphTask]]) -> float:
     """The largest sum of rounding errors of a rank's calculations, in a GOAL file [s]."""
     return max(
         sum(
@@ -95,7 +102,7 @@ def rounding_seconds(graph: MessageGraph) -> float:
             for task in tasks
             if task.kind == "calculate"
         )
-        for tasks in graph.ranks
+        for tasks in ranks
     )
 
 

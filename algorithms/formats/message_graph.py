@@ -4,7 +4,6 @@ Trace formats such as GOAL hold such graphs.  A graph names no machine: calculat
 bytes.
 """
 
-from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -66,26 +65,6 @@ class MessageGraph:
     def bytes(self) -> float:
         """Bytes of all messages [B]."""
         return sum(task.amount for tasks in self.ranks for task in tasks if task.kind == "send")
-
-
-def with_received_bytes(graph: MessageGraph) -> MessageGraph:
-    """The graph with the bytes of each send at the receive that it matches.
-
-    >>> graph = MessageGraph(((GraphTask("send", 8.0, peer=1),), (GraphTask("receive", 0.0, peer=0),)))
-    >>> with_received_bytes(graph).ranks[1][0].amount
-    8.0
-    """
-    sizes: dict[tuple[int, int, int], deque[float]] = defaultdict(deque)
-    for rank, tasks in enumerate(graph.ranks):
-        for task in tasks:
-            if task.kind == "send":
-                sizes[rank, task.peer, task.tag].append(task.amount)
-
-    def sized(rank: int, task: GraphTask) -> GraphTask:
-        sent = sizes[task.peer, rank, task.tag] if task.kind == "receive" else None
-        return task._replace(amount=sent.popleft()) if sent else task
-
-    return MessageGraph(tuple([sized(rank, task) for task in tasks] for rank, tasks in enumerate(graph.ranks)))
 
 
 def check_count(count: int, source: str) -> None:

@@ -1,7 +1,7 @@
-"""The nodes of Chakra traces: the tasks of a message graph, with the attributes that ASTRA-sim reads."""
+"""The nodes of Chakra traces: the tasks of a rank, with the attributes that ASTRA-sim reads."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from quadrille.algorithms.formats.chakra import (
     COLLECTIVE,
@@ -13,7 +13,7 @@ from quadrille.algorithms.formats.chakra import (
     ChakraNode,
     Value,
 )
-from quadrille.algorithms.formats.message_graph import GraphTask, MessageGraph
+from quadrille.algorithms.formats.message_graph import GraphTask
 from quadrille.algorithms.schedule.ops import CollectiveKind
 
 WHOLE: tuple[CollectiveKind, ...] = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter")
@@ -23,10 +23,9 @@ FIRST_GROUP = 1
 Names = Mapping[tuple[int, ...], str]
 
 
-def group_names(graph: MessageGraph) -> dict[tuple[int, ...], str]:
-    """A number for each group of a graph's collectives, as text."""
-    groups = dict.fromkeys(task.group for tasks in graph.ranks for task in tasks if task.kind == "collective")
-    return {group: str(number) for number, group in enumerate(groups, FIRST_GROUP)}
+def group_names(groups: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], str]:
+    """A number for each group of collectives, as text."""
+    return {group: str(number) for number, group in enumerate(dict.fromkeys(groups), FIRST_GROUP)}
 
 
 def groups_text(names: Names) -> str:

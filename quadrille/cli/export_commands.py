@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from quadrille.topologies.machines.machine import Machine
 
 OUT = flags_of(out=(Annotated[str, flag("--out", "FILE", "Where the file goes; - for stdout.")], "-"))
+CLASSES = flags_of(
+    classes=(
+        Annotated[
+            bool, switch("--classes", "Write one rank of each class that behaves alike, and a table of all ranks.")
+        ],
+        False,
+    )
+)
 ON_A_MACHINE = (FROM_FILE, FROM_RECORD, EXPERIMENT, TRAINING, EXECUTION, ON_MACHINE)
 
 
@@ -47,13 +55,13 @@ def experiment_on_machine(context: click.Context, values: dict[str, Any], out: s
 
 
 @export_group.command("goal", text="Write a schedule on a machine as GOAL, which LogGOPSim and ATLAHS read.")
-@with_flags(*ON_A_MACHINE, OUT)
+@with_flags(*ON_A_MACHINE, OUT, CLASSES)
 def export_goal(context: click.Context, **values: Any) -> None:
     """Write a GOAL file."""
     from quadrille.experiments.export.schedule_files import export_goal as write
 
     experiment, machine = experiment_on_machine(context, values, values["out"])
-    write(experiment, machine, values["out"])
+    write(experiment, machine, values["out"], classes=values["classes"])
 
 
 @export_group.command("chakra", text="Write a schedule on a machine as Chakra traces, which ASTRA-sim reads.")
@@ -63,13 +71,32 @@ def export_goal(context: click.Context, **values: Any) -> None:
         out=(Annotated[str, flag("--out", "PREFIX", "The files are PREFIX.RANK.et and PREFIX.groups.json.")], ""),
         messages=(Annotated[bool, switch("--messages", "Write collectives as sends and receives.")], False),
     ),
+    CLASSES,
 )
 def export_chakra(context: click.Context, **values: Any) -> None:
     """Write Chakra traces, one file a rank."""
     from quadrille.experiments.export.schedule_files import export_chakra as write
 
     experiment, machine = experiment_on_machine(context, values, values["out"])
-    write(experiment, machine, values["out"], steps=values["messages"])
+    write(experiment, machine, values["out"], steps=values["messages"], classes=values["classes"])
+
+
+@export_group.command("ranks", text="Write the files of ranks from those of their classes (--classes).")
+def export_ranks(
+    table: Annotated[str, argument("TABLE", "PREFIX.classes.json, beside the files that it names.")],
+    out: Annotated[
+        str, flag("--out", "FILE|PREFIX", "A GOAL file, - for stdout, or the beginning of PREFIX.RANK.et.")
+    ] = "-",
+    ranks: Annotated[str, flag("--ranks", "0-7,12", "Ranks to write; by default all.")] = "",
+) -> None:
+    """Write the files that an export without --classes would write."""
+    from quadrille.algorithms.formats.rank_table import load_rank_table
+    from quadrille.cli.parsing.runs import parse_ranks
+    from quadrille.experiments.export.rank_files import export_ranks as write
+
+    loaded = load_rank_table(table)
+    count = len(loaded.ranks)
+    write(table, loaded, out, parse_ranks(ranks, count) if ranks else range(count))
 
 
 @export_group.command("topology", text="Write a network as GraphML, GEXF or SimGrid XML, by the end of the name.")

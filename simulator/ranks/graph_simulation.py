@@ -52,25 +52,30 @@ class GraphTimes:
         return max(self.finish, default=0.0)
 
 
-def simulate_graph(graph: MessageGraph, machine: Machine, placement: str = "packed") -> GraphTimes:
+def simulate_graph(
+    graph: MessageGraph, machine: Machine, placement: str = "packed", *, latency_weights: bool = False
+) -> GraphTimes:
     """Simulates a message graph on a machine.
 
     Parameters
     ----------
     placement : rule of the rank placement
+    latency_weights : whether messages share links in proportion to 1 / latency, as in SimGrid's model CM02, and not
+        equally
 
     Raises
     ------
     InputError : more ranks than GPUs, a network that faults have cut in two
     Deadlock : tasks that wait for each other
     """
-    return _GraphSimulation(graph, machine, placement).run()
+    return _GraphSimulation(graph, machine, placement, latency_weights=latency_weights).run()
 
 
 class _GraphSimulation:
     """The tasks of all ranks on the clock of a flow engine."""
 
-    def __init__(self, graph: MessageGraph, machine: Machine, placement: str) -> None:
+    def __init__(self, graph: MessageGraph, machine: Machine, placement: str, *, latency_weights: bool) -> None:
+        self._latency_weights = latency_weights
         size = len(graph.ranks)
         self._graph, self._env = graph, simpy.Environment()
         self._engine = FlowEngine(self._env, long=sum(map(len, graph.ranks)) > 1 << 12)
@@ -159,7 +164,7 @@ class _GraphSimulation:
         return self._engine.add_flow(
             demand.work,
             demand.demands,
-            weight=demand.weight,
+            weight=1 / demand.latency if self._latency_weights and demand.latency else demand.weight,
             cap=demand.cap,
             latency=demand.latency,
             alone=demand.alone,

@@ -179,6 +179,15 @@ def choose_ranks(
     )
 
 
+def rank_labels(schedule: Schedule, choices: Choices, placement: RankPlacement) -> list[int] | None:
+    """A label of each rank: ranks with equal labels execute the same ops with the same sizes, whoever their peers are.
+
+    None if ranks talk to too many others.
+    """
+    rank_patterns = patterns(schedule, choices, _end_kinds(schedule, choices, placement))
+    return None if rank_patterns is None else rank_patterns.labels.tolist()
+
+
 def _end_kinds(schedule: Schedule, choices: Choices, placement: RankPlacement) -> EndKinds:
     """Kinds of members of a collective that end together: measured ones for the MPI library, else by their steps."""
     library = LibraryTimes(placement.machine, schedule.grid, placement)

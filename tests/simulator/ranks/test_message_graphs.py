@@ -1,5 +1,8 @@
 """Message graphs: their times follow from a formula, and those of a schedule are the simulator's."""
 
+from collections import Counter
+
+import networkx as nx
 import pytest
 
 from quadrille.algorithms.collectives.collective_choices import parse_choices
@@ -94,6 +97,27 @@ def test_the_graph_of_a_multiplication_takes_its_predicted_time(algorithm, grid)
     assert simulate_graph(graph, machine).makespan == pytest.approx(predicted, rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        overlap(matmul_schedule(Matmul(30, 22, 14, passes="training"), "4d", Grid(z=2, x=3)), ("oar", "ors")),
+        matmul_schedule(Matmul(10, 9, 7), "summa", Grid(x=2, z=2)),
+        collective("broadcast", 5, 1 << 10),
+    ],
+)
+def test_a_rank_waits_for_nothing_twice_and_receives_what_is_sent(schedule):
+    graph, _ = graph_and_prediction(schedule, star(6, overhead=5e-6), "own:ring")
+    ends = {"send": Counter(), "receive": Counter()}
+    for rank, tasks in enumerate(graph.ranks):
+        waits = nx.DiGraph((need, number) for number, task in enumerate(tasks) for need in task.needs)
+        assert set(waits.edges) == set(nx.transitive_reduction(waits).edges)
+        for task in tasks:
+            if task.peer >= 0:
+                sender, receiver = (rank, task.peer) if task.kind == "send" else (task.peer, rank)
+                ends[task.kind][sender, receiver, task.tag, task.amount] += 1
+    assert ends["send"] == ends["receive"]
+
+
 def test_overlapped_ops_stay_overlapped():
     machine = star(4, overhead=5e-6)
     schedule = overlap(matmul_schedule(Matmul(256, 256, 256, passes="training"), "4d", Grid(z=2, x=2)), ("oar", "ors"))
@@ -115,7 +139,7 @@ def test_goal_carries_a_prediction_in_whole_nanoseconds():
             for tasks in graph.ranks
         )
     )
-    again = simulate_graph(parse_goal(goal_text(graph), "goal"), machine).makespan
+    again = simulate_graph(parse_goal(goal_text(graph.ranks), "goal"), machine).makespan
     assert again == pytest.approx(simulate_graph(rounded, machine).makespan, rel=1e-9)
     assert (
         abs(again - predicted) <= sum(task.kind == "calculate" for task in graph.ranks[0]) * 0.5e-9 + 1e-9 * predicted
