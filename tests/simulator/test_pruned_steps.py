@@ -14,12 +14,12 @@ from quadrille.simulator.symmetry.even_shards import even_bound
 from tests.support.quadrille import called
 from tests.support.trainings import schedule_of
 
-MODEL = "layers=4,hidden=360,heads=6,sequence=64,vocabulary=250"
-GRIDS = ["data=3,z=2,x=3", "data=2,pipeline=2,x=3", "data=2,z=5,y=2"]
+MODEL = "layers=2,hidden=360,heads=6,sequence=64,vocabulary=250"
+GRIDS = ["data=3,z=2", "data=2,pipeline=2,x=3", "z=5,y=2"]
 
 
 def predicted(capsys, grid, *more):
-    words = ["simulate", "--gpt", MODEL, "--batch", "60", "--micro-batch", "1", "--grid", grid]
+    words = ["simulate", "--gpt", MODEL, "--batch", "30", "--micro-batch", "1", "--grid", grid]
     words += ["--machine", "perlmutter", "--sparsity", "0.9", "--sparse-states", "--json", "-", *more]
     ended = called(capsys, *words)
     assert ended.status == 0, ended.err

@@ -19,6 +19,7 @@ from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from tests.support.mpi_cases import CUSTOM, chosen_grids, custom
+from tests.support.pairs import pairs
 
 CASES = [case for ranks in (1, 2, 3, 5, 8, 12) for case in chosen_grids(ranks)]
 CASES += [("4d", Grid(data=5, z=3, y=2, x=4)), ("3d", Grid(z=7, y=3, x=5))]
@@ -128,10 +129,13 @@ def test_ranks_are_told_apart_by_their_rows_of_a_smaller_last_microbatch(scheme,
     check(gpt_schedule(problem, grid, find_scheme(scheme)), Choices())
 
 
-@pytest.mark.parametrize("set_name", ["ring", "doubling"])
-@pytest.mark.parametrize(("scheme", "grid"), MODELS)
-@pytest.mark.parametrize("sizes", [{"hidden": 48, "vocabulary": 48}, {"hidden": 60, "vocabulary": 53}])
-def test_turns_that_are_counted_together_come_to_what_all_turns_come_to(scheme, grid, sizes, set_name):
+@pytest.mark.parametrize(
+    ("case", "sizes", "set_name"),
+    pairs(MODELS, [{"hidden": 48, "vocabulary": 48}, {"hidden": 60, "vocabulary": 53}], ["ring", "doubling"]),
+    ids=str,
+)
+def test_turns_that_are_counted_together_come_to_what_all_turns_come_to(case, sizes, set_name):
+    scheme, grid = case
     schedule, choices = model(scheme, grid, batch=12, layers=1, **sizes), parse_choices(f"own:{set_name}")
     sent, most = Counter(), Counter()
     for rank in range(grid.size):

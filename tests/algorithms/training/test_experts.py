@@ -64,16 +64,16 @@ def test_every_kind_of_router_equals_serial(kind):
         ("data=4,expert=2", {"zero": 2, "micro_batch": 1}),
         ("data=4,expert=2", {"zero": 3, "micro_batch": 1, "recompute": "full"}),
         ("data=4,expert=2", {"zero": 3, "micro_batch": 1, "recompute": KEEP}),
-        ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "recompute": KEEP}),
-        ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "pipeline_schedule": "zb-h1", "recompute": KEEP}),
+        ("data=2,expert=2,pipeline=2", {"micro_batch": 2, "recompute": KEEP}),
+        ("data=2,expert=2,pipeline=2", {"micro_batch": 2, "pipeline_schedule": "zb-h1", "recompute": KEEP}),
         ("data=4,expert=2", {"batch": 13, "micro_batch": 2, "architecture": replace(GEMMA, key_heads=3)}),
-        ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "architecture": PLAIN}),
-        ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "pipeline_schedule": "gpipe", "recompute": "full"}),
-        ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "interleave": 2, "layers": 4}),
-        ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "pipeline_schedule": "zb-h1", "zero": 2}),
-        ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "pipeline_schedule": "zb-v", "layers": 4}),
-        ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "pipeline_schedule": "zb-h1", "recompute": "full"}),
-        ("data=2,expert=2,pipeline=2", {"micro_batch": 1, "pipeline_schedule": "message-driven", "dropout": 0.2}),
+        ("data=2,expert=2,pipeline=2", {"micro_batch": 2, "architecture": PLAIN}),
+        ("data=2,expert=2,pipeline=2", {"micro_batch": 2, "pipeline_schedule": "gpipe", "recompute": "full"}),
+        ("data=2,expert=2,pipeline=2", {"micro_batch": 2, "interleave": 2, "layers": 4}),
+        ("data=2,expert=2,pipeline=2", {"micro_batch": 2, "pipeline_schedule": "zb-h1", "zero": 2}),
+        ("data=2,expert=2,pipeline=2", {"micro_batch": 2, "pipeline_schedule": "zb-v", "layers": 4}),
+        ("data=2,expert=2,pipeline=2", {"micro_batch": 2, "pipeline_schedule": "zb-h1", "recompute": "full"}),
+        ("data=2,expert=2,pipeline=2", {"micro_batch": 2, "pipeline_schedule": "message-driven", "dropout": 0.2}),
     ],
     ids=str,
 )
@@ -103,7 +103,7 @@ def test_every_option_trains_experts_as_the_serial_run_does(grid, options):
 )
 def test_dense_layers_beside_experts_equal_serial(kinds, grid, options):
     """With one rank along expert, the memory of every rank is the predicted one, too."""
-    pipelined = {"micro_batch": 1} if "pipeline" in grid else {}
+    pipelined = {"micro_batch": 2} if "pipeline" in grid else {}
     check_training(gpt(replace(EXPERTS, **kinds), **pipelined, **options), parse_grid(grid))
 
 
@@ -279,12 +279,12 @@ MEGATRON = find_scheme("megatron", sequence_parallel=True)
     ("experts", "grid", "options", "scheme"),
     [
         (EXPERTS, "data=2,z=2,expert=2", {"zero": 1}, find_scheme("4d")),
-        (UNBALANCED, "data=2,x=3", {"micro_batch": 1}, MEGATRON),
+        (UNBALANCED, "data=2,x=3", {"micro_batch": 2}, MEGATRON),
         (UNBALANCED, "data=2,x=3,expert=2", {"zero": 3, "recompute": "full"}, MEGATRON),
         (
             replace(UNBALANCED, every=2),
             "data=2,x=3,expert=2,pipeline=2",
-            {"micro_batch": 1, "layers": 4, "zero": 1, "architecture": replace(LLAMA, key_heads=3)},
+            {"micro_batch": 2, "layers": 4, "zero": 1, "architecture": replace(LLAMA, key_heads=3)},
             MEGATRON,
         ),
         (UNBALANCED, "data=2,context=3", {"zero": 1, "sequence": 6}, find_scheme("megatron")),
@@ -305,7 +305,7 @@ EIGHT = replace(UNBALANCED, count=8)
     ("grid", "options", "scheme"),
     [
         ("data=4,x=2,expert=8", {"zero": 1}, MEGATRON),
-        ("x=2,expert=2,pipeline=2", {"micro_batch": 1, "pipeline_schedule": "zb-h1", "recompute": KEEP}, MEGATRON),
+        ("x=2,expert=2,pipeline=2", {"micro_batch": 3, "pipeline_schedule": "zb-h1", "recompute": KEEP}, MEGATRON),
         ("data=2,x=2,expert=4,pipeline=2", {"micro_batch": 2, "layers": 4, "interleave": 2, "zero": 2}, MEGATRON),
         ("data=2,x=3,expert=2", {"zero": 3, "sequence": 3}, MEGATRON),
         ("x=2,context=2,expert=2", {"zero": 1, "steps": 2}, MEGATRON),

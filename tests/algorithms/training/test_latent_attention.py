@@ -36,7 +36,7 @@ def gpt(architecture=V3, layers=2, batch=12, **given):
     [
         ("V2", "4d", Grid()),
         ("V2", "megatron", Grid(data=2, x=3)),
-        ("V3", "4d", Grid(data=2, z=2, y=2, x=3, order=("z", "data", "y", "x"))),
+        ("V3", "4d", Grid(data=2, z=2, x=3, order=("z", "data", "y", "x"))),
         ("V3", "megatron", Grid(x=3)),
         ("V3", "optimus", Grid(z=2, x=3)),
         ("V3", "tesseract", Grid(z=3, y=2, x=2)),
@@ -45,7 +45,7 @@ def gpt(architecture=V3, layers=2, batch=12, **given):
     ids=str,
 )
 def test_every_scheme_trains_latent_attention_as_the_serial_run_does(architecture, name, grid):
-    check_training(gpt(ARCHITECTURES[architecture], layers=1, steps=2), grid, find_scheme(name))
+    check_training(gpt(ARCHITECTURES[architecture], layers=1, steps=1), grid, find_scheme(name))
 
 
 def test_scattered_rows_train_latent_attention_too():

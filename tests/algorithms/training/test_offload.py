@@ -52,7 +52,7 @@ CASES = [
 """A grid, and options of the problem."""
 
 
-@pytest.mark.parametrize(("problem", "case", "bucket", "on_host"), pairs([gpt, mlp], CASES, [0, 31, 16], [False, True]))
+@pytest.mark.parametrize(("problem", "case", "bucket", "on_host"), pairs([gpt, mlp], CASES, [0, 16], [False, True]))
 def test_a_step_with_state_on_the_host_equals_one_without_bit_for_bit(problem, case, bucket, on_host):
     """Of the full product, combinations in which every two values meet."""
     grid, options = case
@@ -76,11 +76,18 @@ def moments_of_zero(schedule):
     return {name: np.zeros_like(matrix) for name, matrix in drawn.items() if is_moment(name)}
 
 
-@pytest.mark.parametrize("bucket", [31, 7], ids="bucket {}".format)
-@pytest.mark.parametrize(("grid", "zero"), [(Grid(), 0), (Grid(data=2), 1), (Grid(data=2), 3), (Grid(x=3), 0)])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("on_host", [False, True])
-def test_predicted_bytes_on_device_and_host_are_allocated(dtype, grid, zero, bucket, on_host):
+@pytest.mark.parametrize(
+    ("case", "bucket", "dtype", "on_host"),
+    pairs(
+        [(Grid(), 0), (Grid(data=2), 1), (Grid(data=2), 3), (Grid(x=3), 0)],
+        [31, 7],
+        ["float32", "bfloat16"],
+        [False, True],
+    ),
+    ids=str,
+)
+def test_predicted_bytes_on_device_and_host_are_allocated(case, bucket, dtype, on_host):
+    grid, zero = case
     offload = Offload(bucket, updates_on_host=on_host)
     schedule = schedule_of(gpt(dtype=dtype, zero=zero, offload=offload), grid)
     library = NumpyIn16Bits()
@@ -124,7 +131,7 @@ def test_of_18_or_16_bytes_a_parameter_6_or_4_and_the_buckets_stay_on_the_device
         ("megatron", Grid(data=2, x=3), {"zero": 1}),
         ("4d", Grid(pipeline=2), {"micro_batch": 3, "pipeline_schedule": "zb-h1"}),
         ("4d", Grid(pipeline=2), {"micro_batch": 3, "pipeline_schedule": "message-driven"}),
-        ("4d", Grid(pipeline=2, data=2), {"layers": 4, "micro_batch": 1, "interleave": 2, "zero": 2}),
+        ("4d", Grid(pipeline=2, data=2), {"layers": 4, "micro_batch": 3, "interleave": 2, "zero": 2}),
         ("4d", Grid(z=2), {"gathered": "keep", "recompute": "full"}),
     ],
 )
@@ -142,19 +149,19 @@ def test_every_scheme_and_pipeline_trains_with_state_on_the_host(scheme, grid, o
             np.testing.assert_array_equal(run[copy], matrix, err_msg=copy)
 
 
-@pytest.mark.parametrize("on_host", [False, True], ids=["device", "host"])
-@pytest.mark.parametrize("gathered", ["again", "keep"])
-@pytest.mark.parametrize(
-    ("scheme", "grid", "options"),
-    [
-        ("4d", Grid(z=2), {}),
-        ("4d", Grid(data=2, z=2), {"zero": 1}),
-        ("4d", Grid(data=2, z=2), {"zero": 3}),
-        ("megatron", Grid(data=2, x=3), {"zero": 2}),
-        ("megatron", Grid(data=2, x=3), {"zero": 3}),
-    ],
-)
-def test_with_overlaps_a_bucket_is_updated_after_its_gradient_is_summed(scheme, grid, options, gathered, on_host):
+OVERLAPPED = [
+    ("4d", Grid(z=2), {}),
+    ("4d", Grid(data=2, z=2), {"zero": 1}),
+    ("4d", Grid(data=2, z=2), {"zero": 3}),
+    ("megatron", Grid(data=2, x=3), {"zero": 2}),
+    ("megatron", Grid(data=2, x=3), {"zero": 3}),
+]
+"""A scheme, a grid, and options of the problem."""
+
+
+@pytest.mark.parametrize(("case", "gathered", "on_host"), pairs(OVERLAPPED, ["again", "keep"], [False, True]), ids=str)
+def test_with_overlaps_a_bucket_is_updated_after_its_gradient_is_summed(case, gathered, on_host):
+    scheme, grid, options = case
     adam, offload = replace(ADAM, clip=0.0), Offload(20, updates_on_host=on_host)
     problem = gpt(**options, gathered=gathered, adam=adam, offload=offload)
     plain = schedule_of(problem, grid, find_scheme(scheme, sequence_parallel=scheme == "megatron"))

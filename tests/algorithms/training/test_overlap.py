@@ -114,14 +114,14 @@ def test_microbatches_and_zero(micro_batch, zero):
 @pytest.mark.parametrize(
     "layers, interleave, grid",
     [
-        (5, 1, Grid(pipeline=3, z=2)),
+        (4, 1, Grid(pipeline=3, z=2)),
         (4, 2, Grid(pipeline=2, z=2)),
         (3, 1, Grid(pipeline=3, x=2)),
     ],
     ids=str,
 )
 def test_pipelines(layers, interleave, grid):
-    problem = Gpt(layers, 12, 4, 5, 17, 8, adam=ADAM, micro_batch=1, interleave=interleave)
+    problem = Gpt(layers, 12, 4, 5, 17, 4 * grid.z, adam=ADAM, micro_batch=1, interleave=interleave)
     check_sets(schedule_of(problem, grid), [ALL, ("ors",)])
 
 

@@ -17,6 +17,7 @@ from quadrille.algorithms.training.pipeline import Stages, slot_buffers
 from quadrille.algorithms.training.recompute import RECOMPUTES
 from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.simulator.simulate import simulate
+from tests.support.pairs import pairs
 from tests.support.toy_machines import FREE, star
 from tests.support.trainings import check_training, schedule_of
 
@@ -68,7 +69,7 @@ def test_a_pipeline_of_other_axes_equals_serial(grid, activations, gathered):
     check_training(problem, grid, Scheme4D(activations=activations))
 
 
-@pytest.mark.parametrize(("stages", "chunks", "rounds"), [(2, 2, 1), (2, 3, 2), (3, 2, 2), (4, 2, 2), (4, 3, 1)])
+@pytest.mark.parametrize(("stages", "chunks", "rounds"), [(2, 2, 1), (2, 3, 2), (3, 2, 2), (4, 3, 1)])
 def test_interleaved_chunks_equal_serial(stages, chunks, rounds):
     problem = gpt(stages * chunks, batch=stages * rounds, micro_batch=1, interleave=chunks, steps=1)
     check_training(problem, Grid(pipeline=stages))
@@ -80,9 +81,7 @@ def test_interleaved_chunks_of_unequal_length_equal_serial(stages):
     check_training(problem, Grid(pipeline=2))
 
 
-@pytest.mark.parametrize(
-    ("stages", "chunks", "count"), [(2, 2, 1), (2, 2, 3), (2, 3, 5), (3, 2, 4), (3, 2, 8), (4, 2, 3), (4, 2, 9)]
-)
+@pytest.mark.parametrize(("stages", "chunks", "count"), [(2, 2, 1), (2, 2, 3), (2, 3, 5), (3, 2, 8), (4, 2, 3)])
 def test_interleaved_chunks_of_microbatches_that_stages_do_not_divide_equal_serial(stages, chunks, count):
     problem = gpt(stages * chunks, batch=count, micro_batch=1, interleave=chunks, steps=1)
     check_training(problem, Grid(pipeline=stages))
@@ -203,7 +202,7 @@ def even(count, microbatches, chunks=1):
     return Gpt(layers, 64, 2, 16, 2, microbatches, micro_batch=1, interleave=chunks, dtype="float64")
 
 
-@pytest.mark.parametrize(("count", "turns"), [(2, 2), (2, 5), (3, 4), (4, 4), (4, 7), (4, 2)])
+@pytest.mark.parametrize(("count", "turns"), [(2, 2), (2, 5), (3, 4), (4, 2)])
 def test_the_bubble_is_one_less_than_the_stages_over_the_microbatches(count, turns):
     problem = even(count, turns)
     piped = simulate(schedule_of(problem, Grid(pipeline=count)), zero_cost(count)).timeline.makespan
@@ -211,7 +210,7 @@ def test_the_bubble_is_one_less_than_the_stages_over_the_microbatches(count, tur
     assert piped / alone - 1 == pytest.approx((count - 1) / turns, rel=0.01)
 
 
-@pytest.mark.parametrize(("count", "turns", "chunks"), [(2, 4, 2), (2, 6, 3), (4, 4, 2), (4, 8, 2), (3, 6, 2)])
+@pytest.mark.parametrize(("count", "turns", "chunks"), [(2, 4, 2), (2, 6, 3), (3, 6, 2)])
 def test_interleaving_divides_the_bubble_by_the_chunks(count, turns, chunks):
     problem = even(count, turns, chunks)
     piped = simulate(schedule_of(problem, Grid(pipeline=count)), zero_cost(count)).timeline.makespan
@@ -255,9 +254,7 @@ def test_one_microbatch_is_the_whole_batch_unless_a_size_is_given():
     assert microbatches(24, 2, Grid(data=2, z=3)).count == 2
 
 
-@pytest.mark.parametrize("chunks", [1, 2])
-@pytest.mark.parametrize("recompute", RECOMPUTES)
-@pytest.mark.parametrize("attention", ["fused", "unfused"])
+@pytest.mark.parametrize(("attention", "recompute", "chunks"), pairs(["fused", "unfused"], sorted(RECOMPUTES), [1, 2]))
 def test_recomputation_in_a_pipeline_equals_serial(attention, recompute, chunks):
     options = {"interleave": chunks, "attention": attention, "recompute": recompute}
     problem = gpt(layers=4, batch=12, micro_batch=3, steps=1, **options)

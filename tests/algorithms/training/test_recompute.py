@@ -14,6 +14,7 @@ from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.recompute import RECOMPUTES, find_attention, find_recompute
 from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
+from tests.support.pairs import pairs
 from tests.support.trainings import check_training
 
 FORMS = ["repeated", "sequences scattered", "rows scattered"]
@@ -30,36 +31,40 @@ def schedule_of(problem, grid, form="repeated"):
     return gpt_schedule(problem, grid, Scheme4D(activations=form))
 
 
-@pytest.mark.parametrize(("attention", "recompute"), PAIRS)
+CASES = [
+    (Grid(), "repeated", "again"),
+    (Grid(z=2, x=2), "repeated", "again"),
+    (Grid(z=2, x=2), "rows scattered", "keep"),
+    (Grid(z=3, y=2), "sequences scattered", "again"),
+]
+"""A grid, the form of the activations, and whether gathered weights are kept."""
+
+
 @pytest.mark.parametrize(
-    ("grid", "form", "gathered"),
-    [
-        (Grid(), "repeated", "again"),
-        (Grid(z=2, x=2), "repeated", "again"),
-        (Grid(z=2, x=2), "rows scattered", "keep"),
-        (Grid(z=3, y=2), "sequences scattered", "again"),
-    ],
-    ids=str,
+    ("case", "attention", "recompute"), pairs(CASES, ["fused", "unfused"], list(RECOMPUTES)), ids=str
 )
-def test_a_step_equals_the_serial_one(attention, recompute, grid, form, gathered):
+def test_a_step_equals_the_serial_one(case, attention, recompute):
+    grid, form, gathered = case
     adam = Adam(clip=0.5, rate=0.01)
     problem = gpt(attention, recompute, dtype="float64", steps=2, gathered=gathered, adam=adam)
     check_training(problem, grid, Scheme4D(activations=form))
 
 
-@pytest.mark.parametrize(("attention", "recompute"), PAIRS)
+SCHEMES = [
+    ("megatron", {}, Grid(data=2, x=2)),
+    ("megatron", {"sequence_parallel": True}, Grid(data=2, x=2)),
+    ("megatron", {"sequence_parallel": True}, Grid(pipeline=2, x=2)),
+    ("optimus", {}, Grid(z=2, x=2)),
+    ("bian", {}, Grid(z=2, x=2)),
+]
+"""A scheme, its options, and a grid."""
+
+
 @pytest.mark.parametrize(
-    ("name", "options", "grid"),
-    [
-        ("megatron", {}, Grid(data=2, x=2)),
-        ("megatron", {"sequence_parallel": True}, Grid(data=2, x=2)),
-        ("megatron", {"sequence_parallel": True}, Grid(pipeline=2, x=2)),
-        ("optimus", {}, Grid(z=2, x=2)),
-        ("bian", {}, Grid(z=2, x=2)),
-    ],
-    ids=str,
+    ("scheme", "attention", "recompute"), pairs(SCHEMES, ["fused", "unfused"], list(RECOMPUTES)), ids=str
 )
-def test_a_step_of_every_scheme_equals_the_serial_one(name, options, grid, attention, recompute):
+def test_a_step_of_every_scheme_equals_the_serial_one(scheme, attention, recompute):
+    name, options, grid = scheme
     problem = gpt(attention, recompute, dtype="float64", micro_batch=3 if grid.pipeline > 1 else None)
     check_training(problem, grid, find_scheme(name, **options))
 

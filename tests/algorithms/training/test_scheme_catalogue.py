@@ -70,7 +70,7 @@ def test_a_transformer_trains_with_the_librarys_collectives_too(name, grids):
 
 @pytest.mark.parametrize(
     "options",
-    [{"micro_batch": 2, "zero": 1}, {"recompute": "full", "zero": 2}, {"gathered": "keep", "zero": 3}],
+    [{"micro_batch": 4, "zero": 1}, {"recompute": "full", "zero": 2}, {"gathered": "keep", "zero": 3}],
     ids=str,
 )
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_schemes_go_together_with_what_else_a_step_may_be(name, grid, options):
 @pytest.mark.parametrize("name", ["megatron", "optimus", "tesseract", "bian"])
 def test_every_scheme_fits_inside_the_stages_of_a_pipeline(name):
     grid = Grid(pipeline=2, x=2) if name == "megatron" else Grid(pipeline=2, z=2, x=2)
-    problem = Gpt(3, 12, 6, 3, 19, 16, dtype="float64", micro_batch=2, adam=Adam(clip=0.3))
+    problem = Gpt(3, 12, 6, 3, 19, 6 * grid.z, dtype="float64", micro_batch=2, adam=Adam(clip=0.3))
     check_training(problem, grid, find_scheme(name))
 
 

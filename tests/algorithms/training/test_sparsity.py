@@ -22,30 +22,40 @@ from quadrille.runtime.execution.buffers import Buffers
 from tests.support.pruned_trainings import PrunedRun, both_runs, check_equal
 from tests.support.trainings import schedule_of
 
-UNEVEN = Mlp((70, 81, 50, 30), rows=24, steps=2, sparsity=0.7, micro_batch=2, dtype="float64")
+UNEVEN = Mlp((70, 81, 50, 30), rows=16, steps=2, sparsity=0.7, micro_batch=2, dtype="float64")
 SMALL = Gpt(2, 48, 6, 8, 256, 8, steps=2, sparsity=0.8, dtype="float32")
-GRIDS = (Grid(), Grid(data=2), Grid(z=2, x=3), Grid(data=2, z=2, y=3), Grid(data=2, pipeline=2))
 
 
 @pytest.mark.parametrize(
-    ("grid", "zero"),
+    ("grid", "zero", "dtype"),
     [
-        *((grid, 0) for grid in GRIDS),
-        *((grid, zero) for grid in (Grid(data=2), Grid(data=2, z=2, y=3)) for zero in (1, 2, 3)),
-        *((Grid(data=2, pipeline=2), zero) for zero in (1, 2)),
+        (Grid(), 0, "float64"),
+        (Grid(), 0, "float16"),
+        (Grid(z=2, x=3), 0, "float64"),
+        (Grid(data=2), 0, "float16"),
+        (Grid(data=2), 1, "float64"),
+        (Grid(data=2), 2, "float16"),
+        (Grid(data=2), 3, "float64"),
+        (Grid(data=2, z=2, y=2), 0, "float64"),
+        (Grid(data=2, z=2, y=2), 1, "float16"),
+        (Grid(data=2, z=2, y=2), 2, "float64"),
+        (Grid(data=2, z=2, y=2), 3, "float16"),
+        (Grid(data=2, pipeline=2), 0, "float16"),
+        (Grid(data=2, pipeline=2), 1, "float64"),
+        (Grid(data=2, pipeline=2), 2, "float16"),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("dtype", ["float64", "float16"])
 def test_compressed_states_of_an_mlp_equal_dense_ones(grid, zero, dtype):
     dense, compressed = check_equal(replace(UNEVEN, zero=zero, dtype=dtype), grid)
     assert compressed.sent < dense.sent or grid.data == 1
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("options", [{}, {"prune": "random", "zero": 1}], ids=str)
+@pytest.mark.parametrize(
+    ("scheme", "options"), [("4d", {}), *((scheme, {"prune": "random", "zero": 1}) for scheme in SCHEMES)], ids=str
+)
 def test_compressed_states_of_a_gpt_equal_dense_ones(scheme, options):
-    grids = {"4d": Grid(data=2, z=2, x=3), "megatron": Grid(data=2, x=2), "optimus": Grid(data=2, z=2, x=2)}
+    grids = {"4d": Grid(data=2, z=2, x=2), "megatron": Grid(data=2, x=2), "optimus": Grid(data=2, z=2, x=2)}
     check_equal(replace(SMALL, **options), grids.get(scheme, Grid(y=2, z=2, x=2)), SCHEMES[scheme])
 
 
@@ -55,15 +65,15 @@ def test_compressed_states_of_a_gpt_equal_dense_ones(scheme, options):
         {"pipeline_schedule": "zb-h1"},
         {"pipeline_schedule": "gpipe"},
         {"pipeline_schedule": "message-driven"},
-        {"pipeline_schedule": "interleaved", "interleave": 2},
+        {"pipeline_schedule": "interleaved", "interleave": 2, "layers": 4},
         {"zero": 2},
-        {"stages": (1, 3)},
+        {"stages": (1, 2), "layers": 3},
         {"recompute": "full", "dropout": 0.1},
     ],
     ids=str,
 )
 def test_compressed_states_in_a_pipeline_equal_dense_ones(options):
-    check_equal(replace(SMALL, layers=4, micro_batch=1, **options), Grid(data=2, pipeline=2), SCHEMES["megatron"])
+    check_equal(replace(SMALL, micro_batch=2, **options), Grid(data=2, pipeline=2), SCHEMES["megatron"])
 
 
 @pytest.mark.parametrize(("zero", "dtype"), [(0, "float16"), (3, "float32")])
@@ -156,28 +166,29 @@ def test_a_pruned_model_trains_alike_with_its_states_on_the_host(grid, zero):
     }
 
 
-@pytest.mark.parametrize("on_host", [False, True], ids=["device", "host"])
 @pytest.mark.parametrize(
     ("problem", "bucket", "grid", "options"),
     [
         (SMALL, 0, Grid(), {}),
-        (UNEVEN, 100, Grid(z=2, x=3), {"micro_batch": 2}),
-        (SMALL, 100, Grid(data=2, x=3), {"zero": 1}),
-        (SMALL, 100, Grid(data=2, z=2), {"zero": 2, "micro_batch": 2, "dtype": "float16"}),
-        (SMALL, 100, Grid(data=2), {"zero": 3, "dtype": "float16"}),
+        (UNEVEN, 200, Grid(z=2, x=3), {"micro_batch": 2}),
+        (SMALL, 300, Grid(data=2, x=3), {"zero": 1}),
+        (SMALL, 300, Grid(data=2, z=2), {"zero": 2, "micro_batch": 2, "dtype": "float16"}),
+        (SMALL, 300, Grid(data=2), {"zero": 3, "dtype": "float16"}),
         (UNEVEN, 0, Grid(data=2), {"zero": 3}),
-        (SMALL, 100, Grid(pipeline=2, data=2), {"micro_batch": 1, "dtype": "float16", "adam": Adam(clip=0.01)}),
+        (SMALL, 500, Grid(pipeline=2, data=2), {"micro_batch": 2, "dtype": "float16", "adam": Adam(clip=0.01)}),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Gpt | Mlp) else str(value)[:60],
 )
-def test_compressed_states_on_the_host_equal_those_on_the_device(problem, bucket, grid, options, on_host):
+def test_compressed_states_on_the_host_equal_those_on_the_device(problem, bucket, grid, options):
     compressed = replace(problem, sparse_states=True, **options)
     on_device = PrunedRun(compressed, grid)
-    offloaded = PrunedRun(replace(compressed, offload=Offload(bucket, updates_on_host=on_host)), grid)
-    assert on_device.losses == offloaded.losses
-    expected, states = on_device.states(), offloaded.states()
-    assert expected.keys() == states.keys()
-    assert all(vector.tobytes() == states[name].tobytes() for name, vector in expected.items())
+    expected = on_device.states()
+    for on_host in (False, True):
+        offloaded = PrunedRun(replace(compressed, offload=Offload(bucket, updates_on_host=on_host)), grid)
+        assert on_device.losses == offloaded.losses
+        states = offloaded.states()
+        assert expected.keys() == states.keys()
+        assert all(vector.tobytes() == states[name].tobytes() for name, vector in expected.items()), on_host
 
 
 @pytest.mark.parametrize("zero", [0, 1, 3])

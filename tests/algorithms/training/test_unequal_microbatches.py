@@ -16,8 +16,11 @@ from quadrille.algorithms.training.microbatches import Microbatches, microbatche
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.offload import Offload
 from quadrille.algorithms.training.scheme_catalogue import SCHEMES
+from tests.support.pairs import pairs
 from tests.support.pruned_trainings import check_equal
 from tests.support.trainings import assembled, check_training, schedule_of, total_flops, trained, whole_matrices
+
+ORDERS = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "message-driven"]
 
 
 def gpt(layers=4, batch=5, micro_batch=2, **given):
@@ -80,9 +83,7 @@ def test_every_scheme_equals_the_whole_batch(scheme, grid):
     check_training(problem, grid, SCHEMES[scheme])
 
 
-@pytest.mark.parametrize("order", ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "message-driven"])
-@pytest.mark.parametrize("stages", [2, 3])
-@pytest.mark.parametrize("count", [2, 3, 6])
+@pytest.mark.parametrize(("order", "stages", "count"), pairs(ORDERS, [2, 3], [2, 3, 6]))
 def test_every_pipeline_schedule_equals_the_whole_batch(order, stages, count):
     chunks = {"interleave": 2} if order == "interleaved" else {}
     layers = 2 * stages if order in ("interleaved", "zb-v") else stages + 1
@@ -109,11 +110,18 @@ def test_pipelines_with_other_options_equal_the_whole_batch(problem, grid, schem
     check_training(problem, grid, SCHEMES[scheme])
 
 
-@pytest.mark.parametrize("order", ["1f1b", "zb-h1", "message-driven"])
-def test_overlaps_change_nothing(order):
-    problem = gpt(2, 10, pipeline_schedule=order)
-    check_training(problem, Grid(pipeline=2, z=2, x=3), overlaps=("oar", "ors", "oag"))
-    check_training(replace(problem, pipeline_schedule="1f1b"), Grid(data=2, z=1, x=3), overlaps=("oar", "ors", "oag"))
+@pytest.mark.parametrize(
+    ("order", "grid"),
+    [
+        ("1f1b", Grid(data=2, x=3)),
+        ("1f1b", Grid(pipeline=2, z=2, x=3)),
+        ("zb-h1", Grid(pipeline=2, z=2)),
+        ("message-driven", Grid(pipeline=2, z=2)),
+    ],
+    ids=str,
+)
+def test_overlaps_change_nothing(order, grid):
+    check_training(gpt(2, 10, pipeline_schedule=order), grid, overlaps=("oar", "ors", "oag"))
 
 
 @pytest.mark.parametrize("order", ["1f1b", "message-driven"])
@@ -138,10 +146,13 @@ def test_state_on_the_host_changes_no_bit(problem, order):
 def test_compressed_states_of_pruned_matrices_equal_dense_ones(order):
     problem = Gpt(2, 48, 6, 8, 256, 10, steps=2, sparsity=0.8, dtype="float32", micro_batch=2, pipeline_schedule=order)
     check_equal(problem, Grid(data=2, pipeline=2))
+
+
+def test_compressed_states_of_pruned_linear_layers_equal_dense_ones():
     check_equal(Mlp((70, 81, 50, 30), rows=23, sparsity=0.7, micro_batch=3, dtype="float64"), Grid(data=2))
 
 
-@pytest.mark.parametrize("order", ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "message-driven"])
+@pytest.mark.parametrize("order", ORDERS)
 def test_buffers_have_the_size_of_the_largest_microbatch(order):
     chunks = {"interleave": 2} if order == "interleaved" else {}
     problem, grid = gpt(8, 7, pipeline_schedule=order, **chunks), Grid(pipeline=2, x=3)

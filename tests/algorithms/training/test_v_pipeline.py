@@ -28,12 +28,13 @@ from tests.support.trainings import check_training, schedule_of
 
 BIG = Adam(rate=0.03, decay=0.1, clip=0.05)
 WIDTHS = (7, 11, 5, 13, 3, 9, 4, 6, 2)
-STAGES_AND_MICROBATCHES = [(2, 1), (2, 2), (2, 5), (3, 4), (3, 7), (4, 3), (4, 9)]
+STAGES_AND_MICROBATCHES = [(2, 1), (2, 2), (2, 5), (3, 7), (4, 3)]
 
 
 def gpt(layers=4, batch=12, **options):
+    sizes = {"hidden": 6, "heads": 3, "sequence": 3, "vocabulary": 11}
     defaults = {"dtype": "float64", "steps": 2, "adam": BIG, "micro_batch": 2, "pipeline_schedule": "zb-v"}
-    return Gpt(layers, 6, 3, 3, 11, batch, **(defaults | options))
+    return Gpt(layers=layers, batch=batch, **(sizes | defaults | options))
 
 
 @pytest.mark.parametrize(("stages", "count"), STAGES_AND_MICROBATCHES)
@@ -45,11 +46,11 @@ def test_a_transformer_equals_serial(stages, count):
     ("grid", "options"),
     [
         (Grid(pipeline=2, x=3), {}),
-        (Grid(pipeline=3, z=2, y=2), {"gathered": "keep", "layers": 6}),
-        (Grid(pipeline=2, data=3, y=2, order=("pipeline", "y", "data")), {}),
+        (Grid(pipeline=2, z=2, y=2), {"gathered": "keep"}),
+        (Grid(pipeline=2, data=3, order=("pipeline", "y", "data")), {}),
         (Grid(pipeline=2, data=2), {"zero": 1}),
         (Grid(pipeline=2, data=2), {"zero": 2}),
-        (Grid(pipeline=2, y=3), {"recompute": "full"}),
+        (Grid(pipeline=3, y=2), {"recompute": "full", "layers": 6}),
         (Grid(pipeline=2, x=3), {"attention": "unfused", "recompute": "selective"}),
         (Grid(pipeline=2), {"dropout": 0.3, "attention": "unfused"}),
         (Grid(pipeline=2), {"architecture": Architecture(norm="rms", gated=True, biases=False, positions="rotary")}),
@@ -59,25 +60,26 @@ def test_a_transformer_equals_serial(stages, count):
     ids=str,
 )
 def test_other_axes_and_options_equal_serial(grid, options):
-    check_training(gpt(batch=grid.data * grid.z * 24, micro_batch=6, **options), grid)
+    check_training(gpt(batch=grid.data * grid.z * 18, micro_batch=6, **options), grid)
 
 
 @pytest.mark.parametrize(
     ("scheme", "grid"),
     [
-        ("megatron", Grid(pipeline=2, data=2, x=3)),
-        ("optimus", Grid(pipeline=2, z=3, x=3)),
-        ("tesseract", Grid(pipeline=2, y=2, z=3, x=3)),
-        ("bian", Grid(pipeline=2, y=3, z=2, x=3)),
+        ("megatron", Grid(pipeline=2, data=2, x=2)),
+        ("optimus", Grid(pipeline=2, z=2, x=2)),
+        ("tesseract", Grid(pipeline=2, y=2, z=2, x=2)),
+        ("bian", Grid(pipeline=2, y=2, z=2, x=2)),
     ],
 )
 def test_every_scheme_equals_serial(scheme, grid):
-    check_training(gpt(batch=18 * grid.data * grid.z, micro_batch=6), grid, find_scheme(scheme))
+    problem = gpt(batch=12 * grid.data * grid.z, micro_batch=4, hidden=8, heads=4, sequence=4)
+    check_training(problem, grid, find_scheme(scheme))
 
 
 @pytest.mark.parametrize("overlaps", [("oar", "ors"), ("oar", "ors", "oag")])
 def test_overlaps_equal_serial(overlaps):
-    check_training(gpt(batch=24), Grid(pipeline=2, z=2, x=3), overlaps=overlaps)
+    check_training(gpt(batch=12), Grid(pipeline=2, z=2, x=3), overlaps=overlaps)
 
 
 @pytest.mark.parametrize("microbatches", [1, 2, 5, 9, 16])
@@ -194,9 +196,9 @@ def test_the_simulated_schedule_takes_as_long_as_the_walk_of_its_slots(stages, m
         assert max(slot.end for slot in slots if slot.stage == stage) == pytest.approx(ends[stage], rel=1e-9)
 
 
-@pytest.mark.parametrize("grid", [Grid(pipeline=3, y=2), Grid(pipeline=2, z=2, x=2, data=2)], ids=str)
+@pytest.mark.parametrize("grid", [Grid(pipeline=3, y=2), Grid(pipeline=2, x=2, data=2)], ids=str)
 def test_a_pipeline_takes_equally_long_with_all_ranks_and_with_folded_ranks_and_time(grid):
-    batch = 40 * grid.data * grid.z
+    batch = 24 * grid.data * grid.z
     problem = Gpt(2 * grid.pipeline, 64, 4, 16, 128, batch, steps=1, micro_batch=2, pipeline_schedule="zb-v")
     schedule = schedule_of(problem, grid)
     folded, whole = (
@@ -246,16 +248,16 @@ def test_chunks_are_as_even_as_possible_and_the_first_chunk_of_a_stage_is_never_
     ("grid", "options"),
     [
         (Grid(pipeline=2), {"layers": 5}),
-        (Grid(pipeline=3, y=2), {"layers": 8}),
-        (Grid(pipeline=2, x=3), {"layers": 7, "stages": (5, 2)}),
+        (Grid(pipeline=3), {"layers": 8}),
+        (Grid(pipeline=2, x=3), {"layers": 5, "stages": (2, 3)}),
         (Grid(pipeline=3), {"layers": 8, "stages": (2, 3, 3)}),
         (Grid(pipeline=2, data=2), {"layers": 5, "stages": (2, 3), "zero": 2}),
-        (Grid(pipeline=2, y=3), {"layers": 5, "stages": (3, 2), "recompute": "full"}),
+        (Grid(pipeline=2, y=2), {"layers": 6, "stages": (4, 2), "recompute": "full"}),
     ],
     ids=str,
 )
 def test_uneven_stages_equal_serial(grid, options):
-    check_training(gpt(batch=grid.data * 24, micro_batch=6, **options), grid)
+    check_training(gpt(batch=grid.data * 18, micro_batch=6, **options), grid)
 
 
 def test_a_buffer_has_room_for_the_longer_chunk_of_its_stage():

@@ -17,6 +17,7 @@ from quadrille.algorithms.training.memory import memory_bytes_by_kind
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.runtime.kernels.layer_kernels import KernelArguments, carry_out
+from tests.support.pairs import pairs
 from tests.support.trainings import assembled, check_training, reference, schedule_of, trained, whole_matrices
 
 BIG = Adam(rate=0.03, decay=0.1, clip=0.05)
@@ -56,17 +57,19 @@ def test_a_sharded_step_equals_serial(grid, micro_batch, zero):
     check_training(mlp(zero=zero, micro_batch=micro_batch), grid)
 
 
-@pytest.mark.parametrize("zero", [1, 3])
-@pytest.mark.parametrize(
-    ("grid", "activations"),
-    [(Grid(data=2, z=2), "repeated"), (Grid(data=2, x=3), "sequences scattered")],
-    ids=name_of,
-)
-@pytest.mark.parametrize(
-    ("gathered", "attention", "recompute"),
-    [("again", "fused", "full"), ("keep", "unfused", "none"), ("keep", "unfused", "full"), ("keep", "fused", "full")],
-)
-def test_other_settings_of_a_sharded_gpt_equal_serial(zero, gathered, attention, recompute, activations, grid):
+SETTINGS = [
+    ("again", "fused", "full"),
+    ("keep", "unfused", "none"),
+    ("keep", "unfused", "full"),
+    ("keep", "fused", "full"),
+]
+"""Whether gathered weights are kept, the kind of attention, and what is recomputed."""
+FORMS = [(Grid(data=2, z=2), "repeated"), (Grid(data=2, x=3), "sequences scattered")]
+
+
+@pytest.mark.parametrize(("zero", "form", "setting"), pairs([1, 3], FORMS, SETTINGS), ids=str)
+def test_other_settings_of_a_sharded_gpt_equal_serial(zero, form, setting):
+    (grid, activations), (gathered, attention, recompute) = form, setting
     problem = gpt(zero=zero, gathered=gathered, attention=attention, recompute=recompute, steps=1)
     check_training(problem, grid, Scheme4D(activations=activations))
 

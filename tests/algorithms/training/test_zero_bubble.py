@@ -23,12 +23,13 @@ from tests.support.trainings import bits, check_training, schedule_of, trained, 
 
 BIG = Adam(rate=0.03, decay=0.1, clip=0.05)
 ZERO_BUBBLE = "zb-h1"
-STAGES_AND_MICROBATCHES = [(2, 1), (2, 4), (3, 7), (4, 2), (4, 5), (4, 9)]
+STAGES_AND_MICROBATCHES = [(2, 1), (2, 4), (3, 7), (4, 2), (4, 5)]
 
 
 def gpt(layers=3, batch=12, **options):
+    sizes = {"hidden": 6, "heads": 3, "sequence": 3, "vocabulary": 11}
     defaults = {"dtype": "float64", "steps": 2, "adam": BIG, "micro_batch": 2, "pipeline_schedule": ZERO_BUBBLE}
-    return Gpt(layers, 6, 3, 3, 11, batch, **(defaults | options))
+    return Gpt(layers=layers, batch=batch, **(sizes | defaults | options))
 
 
 def mlp(rows=24, widths=(7, 11, 5, 13, 3), **options):
@@ -50,12 +51,12 @@ def test_linear_layers_equal_serial(stages, count):
     ("grid", "options"),
     [
         (Grid(pipeline=2, x=3), {}),
-        (Grid(pipeline=3, z=2, y=2), {"gathered": "keep"}),
-        (Grid(pipeline=2, data=3, y=2, order=("pipeline", "y", "data")), {}),
+        (Grid(pipeline=2, z=2, y=2), {"gathered": "keep"}),
+        (Grid(pipeline=2, data=3, order=("pipeline", "y", "data")), {}),
         (Grid(pipeline=2, data=2), {"zero": 1}),
         (Grid(pipeline=2, data=2), {"zero": 2}),
-        (Grid(pipeline=3, y=3), {"recompute": "full"}),
-        (Grid(pipeline=3, x=3), {"attention": "unfused", "recompute": "selective"}),
+        (Grid(pipeline=3, y=2), {"recompute": "full"}),
+        (Grid(pipeline=2, x=3), {"attention": "unfused", "recompute": "selective"}),
         (Grid(pipeline=3), {"dropout": 0.3, "attention": "unfused"}),
         (Grid(pipeline=3), {"stages": (1, 2, 3), "layers": 6}),
         (Grid(pipeline=2), {"architecture": Architecture(norm="rms", gated=True, biases=False, positions="rotary")}),
@@ -64,38 +65,38 @@ def test_linear_layers_equal_serial(stages, count):
     ids=str,
 )
 def test_other_axes_and_options_equal_serial(grid, options):
-    check_training(gpt(batch=grid.data * grid.z * 24, micro_batch=6, **options), grid)
+    check_training(gpt(batch=grid.data * grid.z * 18, micro_batch=6, **options), grid)
 
 
 @pytest.mark.parametrize(
     ("scheme", "sequence_parallel", "grid"),
     [
-        ("megatron", False, Grid(pipeline=2, data=2, x=3)),
-        ("megatron", True, Grid(pipeline=2, data=2, x=3)),
-        ("optimus", False, Grid(pipeline=2, z=3, x=3)),
-        ("tesseract", False, Grid(pipeline=2, y=2, z=3, x=3)),
-        ("bian", False, Grid(pipeline=2, y=3, z=2, x=3)),
+        ("megatron", False, Grid(pipeline=2, data=2, x=2)),
+        ("megatron", True, Grid(pipeline=2, data=2, x=2)),
+        ("optimus", False, Grid(pipeline=2, z=2, x=2)),
+        ("tesseract", False, Grid(pipeline=2, y=2, z=2, x=2)),
+        ("bian", False, Grid(pipeline=2, y=2, z=2, x=2)),
     ],
 )
 def test_every_scheme_equals_serial(scheme, sequence_parallel, grid):
-    problem = gpt(batch=18 * grid.data * grid.z, micro_batch=6)
+    problem = gpt(2, 12 * grid.data * grid.z, micro_batch=4, hidden=8, heads=4, sequence=4)
     check_training(problem, grid, find_scheme(scheme, sequence_parallel=sequence_parallel))
 
 
 @pytest.mark.parametrize("overlaps", [("oar", "ors"), ("oar", "ors", "oag")])
 def test_overlaps_equal_serial(overlaps):
-    check_training(gpt(batch=24), Grid(pipeline=2, z=2, x=3), overlaps=overlaps)
+    check_training(gpt(batch=12), Grid(pipeline=2, z=2, x=3), overlaps=overlaps)
 
 
 def test_linear_layers_on_uneven_stages_of_all_axes_equal_serial():
-    check_training(mlp(rows=48, stages=(1, 3)), Grid(pipeline=2, data=2, z=2, y=2, x=2))
+    check_training(mlp(rows=24, stages=(1, 3)), Grid(pipeline=2, data=2, z=2, y=2, x=2))
 
 
 def test_microbatches_are_added_in_the_order_of_1f1b():
-    grid = Grid(pipeline=3, y=3)
+    grid = Grid(pipeline=3, y=2)
     runs = []
     for order in ("1f1b", ZERO_BUBBLE):
-        schedule = schedule_of(gpt(layers=4, batch=14, dtype="float32", pipeline_schedule=order), grid)
+        schedule = schedule_of(gpt(batch=10, dtype="float32", pipeline_schedule=order), grid)
         runs.append(bits(trained(schedule, whole_matrices(schedule, 11))))
     assert runs[0] == runs[1]
 
@@ -114,8 +115,8 @@ def test_the_rule_keeps_the_limits_of_each_stage(stages, microbatches):
         assert max(counts["F"] - counts["W"] for counts in begun) == min(microbatches, stages)
 
 
-@pytest.mark.parametrize("microbatches", [1, 2, 3, 4, 5, 11])
-@pytest.mark.parametrize("stages", [2, 3, 4, 6])
+@pytest.mark.parametrize("microbatches", [1, 2, 3, 4, 11])
+@pytest.mark.parametrize("stages", [2, 3, 4])
 def test_the_loops_of_the_program_follow_the_rule(stages, microbatches):
     schedule = schedule_of(gpt(layers=6, batch=2 * microbatches, steps=1), Grid(pipeline=stages))
     pipeline = Stages(stages, 6, microbatches, schedule=ZERO_BUBBLE)
@@ -190,7 +191,7 @@ def test_stages_store_as_many_microbatches_as_the_first_and_gradients_of_those_t
 def test_zero_bubbles_shorten_a_step_of_many_microbatches():
     seconds = {}
     for order in ("1f1b", ZERO_BUBBLE):
-        problem = Gpt(4, 64, 4, 16, 128, 32, micro_batch=2, dtype="float32", pipeline_schedule=order)
+        problem = Gpt(4, 64, 4, 16, 128, 32, steps=1, micro_batch=2, dtype="float32", pipeline_schedule=order)
         seconds[order] = simulate(schedule_of(problem, Grid(pipeline=4)), star(4)).timeline.makespan
     assert seconds[ZERO_BUBBLE] < seconds["1f1b"]
 
@@ -212,9 +213,9 @@ def test_the_simulated_schedule_takes_as_long_as_the_walk_of_its_slots(order, mi
     assert simulated == pytest.approx(max(ends), rel=1e-9)
 
 
-@pytest.mark.parametrize("grid", [Grid(pipeline=3, y=2), Grid(pipeline=2, z=2, x=2, data=2)], ids=str)
+@pytest.mark.parametrize("grid", [Grid(pipeline=3, y=2), Grid(pipeline=2, z=2, x=2)], ids=str)
 def test_a_pipeline_takes_equally_long_with_all_ranks_and_with_folded_ranks_and_time(grid):
-    batch = 40 * grid.data * grid.z
+    batch = 24 * grid.data * grid.z
     problem = Gpt(2 * grid.pipeline, 64, 4, 16, 128, batch, steps=1, micro_batch=2, pipeline_schedule=ZERO_BUBBLE)
     schedule = schedule_of(problem, grid)
     folded, whole = (

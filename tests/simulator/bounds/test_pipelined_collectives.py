@@ -35,7 +35,7 @@ CASES = [
 
 
 def pipeline(grid, chunks, overlaps, microbatches=4):
-    layers, batch = 2 * grid.pipeline, microbatches * grid.data * grid.z
+    layers, batch = chunks * grid.pipeline, microbatches * grid.data * grid.z
     problem = Gpt(layers, 24, 2, 8, 30, batch, micro_batch=1, interleave=chunks, dtype="float64")
     schedule = schedule_of(problem, grid)
     assert any(isinstance(op, Send) for role in schedule.roles for op in _ops(role.program))

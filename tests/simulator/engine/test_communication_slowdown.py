@@ -198,20 +198,21 @@ def test_going_on_compiled_changes_no_end(case, after):
 # Whole schedules
 
 
-@pytest.mark.parametrize("off", EACH_SHORTCUT_OFF, ids=str)
 @pytest.mark.parametrize(
     ("grid", "overlaps", "options", "machine"),
     [
-        ("data=2,z=2,y=2,x=2", "oar,ors,oag", {}, "leaves"),
-        ("data=2,z=2,y=2,x=2", "oar,ors,oag", {"recompute": "full"}, "perlmutter"),
+        ("data=2,z=2,y=2,x=1", "oar,ors,oag", {}, "leaves"),
+        ("z=2,y=2,x=2", "oar,ors,oag", {"recompute": "full"}, "perlmutter"),
         ("z=3,y=2", "ors,oag", {}, "a slow host"),
         ("pipeline=2,z=2", "none", {"micro_batch": 1}, "star"),
     ],
 )
-def test_no_switch_changes_the_answer(off, grid, overlaps, options, machine):
+def test_no_switch_changes_the_answer(grid, overlaps, options, machine):
     schedule = scheduled(grid, overlaps, **{"layers": 4, **options})
     given = schedule, slowed(MACHINES[machine](schedule.grid.size), 1.4, 1.2)
-    check_same_op_times(simulate(*given), simulate(*given, shortcuts=Shortcuts(**off)))
+    with_all = simulate(*given)
+    for off in EACH_SHORTCUT_OFF:
+        check_same_op_times(with_all, simulate(*given, shortcuts=Shortcuts(**off)))
 
 
 @pytest.mark.parametrize("inner", [500, 5000, 50_000])

@@ -21,7 +21,7 @@ from tests.support.toy_machines import star
 
 MANY = TrainingExperiment(Mlp((64, 96, 80, 64), 256, micro_batch=1), Grid()).schedule()
 """A step of 256 microbatches on one rank."""
-PIPELINE = TrainingExperiment(Mlp((64, 96, 96, 64, 64), 24, micro_batch=2), Grid(pipeline=2, x=2)).schedule()
+PIPELINE = TrainingExperiment(Mlp((64, 96, 96, 64, 64), 12, micro_batch=2), Grid(pipeline=2, x=2)).schedule()
 STEP = ["simulate", "--mlp", "64,96,96,64", "--batch", "8", "--micro-batch", "2", "--grid", "pipeline=2"]
 GPU_STEP = [*STEP, "--machine", "perlmutter"]
 
@@ -90,7 +90,7 @@ def test_messages_have_the_spread_that_was_asked_for():
 
 
 def test_the_mean_time_of_a_pipeline_grows_with_the_spread():
-    means = [fmean(makespan(PIPELINE, Jitter(sigma, sigma, seed)) for seed in range(4)) for sigma in (0, 0.1, 0.3, 0.6)]
+    means = [fmean(makespan(PIPELINE, Jitter(sigma, sigma, seed)) for seed in range(3)) for sigma in (0, 0.2, 0.6)]
     assert means == sorted(means)
     assert means[-1] > 1.1 * means[0]
 

@@ -21,6 +21,8 @@ from quadrille.simulator.simulate import Shortcuts, simulate
 from quadrille.simulator.symmetry.patterns import patterns
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.what_if import with_faults
+from tests.support.draws import examples
+from tests.support.pairs import pairs
 from tests.support.predictions import check_same_spans, span_key
 from tests.support.toy_machines import device, leaf_spine, one_host, program_of, star
 
@@ -53,6 +55,8 @@ CASES = [
     ("1d-column", "x=8", "none"),
     ("1d-row", "y=7", "none"),
 ]
+SIZES = [(64, 64, 64), (130, 171, 110)]
+"""Sizes that every grid divides, and sizes that no grid divides."""
 
 
 def scheduled(algorithm, grid, overlaps="none", sizes=(64, 64, 64), panel=9, transposed="none"):
@@ -63,26 +67,25 @@ def scheduled(algorithm, grid, overlaps="none", sizes=(64, 64, 64), panel=9, tra
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize(("algorithm", "grid", "overlaps"), CASES)
 def test_the_answer_is_that_of_every_rank_by_itself(algorithm, grid, overlaps, machine):
-    """Each case on each machine, with even and uneven sizes; collectives change places from one to the next."""
-    ranks, turn = parse_grid(grid).size, CASES.index((algorithm, grid, overlaps)) + list(MACHINES).index(machine)
-    for number, sizes in enumerate([(64, 64, 64), (130, 171, 110)]):
-        collectives = ("own", "own:doubling")[(number + turn) % 2]
-        given_ = scheduled(algorithm, grid, overlaps, sizes), MACHINES[machine](ranks)
-        choices = parse_choices(collectives)
-        check_same_spans(simulate(*given_, choices=choices), simulate(*given_, choices=choices, shortcuts=APART))
+    """Each case on each machine; sizes and collectives change from one machine to the next."""
+    turn = CASES.index((algorithm, grid, overlaps)) + list(MACHINES).index(machine)
+    sizes, choices = SIZES[turn % 2], parse_choices(("own", "own:doubling")[turn // 2 % 2])
+    given_ = scheduled(algorithm, grid, overlaps, sizes), MACHINES[machine](parse_grid(grid).size)
+    check_same_spans(simulate(*given_, choices=choices), simulate(*given_, choices=choices, shortcuts=APART))
 
 
-@pytest.mark.parametrize("machine", ["star", "leaves", "a slow host"])
-@pytest.mark.parametrize("transposed", ["a", "b"])
-@pytest.mark.parametrize(("algorithm", "grid", "overlaps"), [case for case in CASES if case[0] in ("3d", "summa")])
-def test_the_answer_is_that_of_every_rank_where_operands_are_transposed(algorithm, grid, overlaps, transposed, machine):
-    for sizes in [(64, 64, 64), (130, 171, 110)]:
-        schedule = scheduled(algorithm, grid, overlaps, sizes, transposed=transposed)
-        on = MACHINES[machine](schedule.grid.size)
-        check_same_spans(simulate(schedule, on), simulate(schedule, on, shortcuts=APART))
+@pytest.mark.parametrize(
+    ("case", "transposed", "machine", "sizes"),
+    pairs([case for case in CASES if case[0] in ("3d", "summa")], "ab", ["star", "leaves", "a slow host"], SIZES),
+    ids=str,
+)
+def test_the_answer_is_that_of_every_rank_where_operands_are_transposed(case, transposed, machine, sizes):
+    schedule = scheduled(*case, sizes, transposed=transposed)
+    on = MACHINES[machine](schedule.grid.size)
+    check_same_spans(simulate(schedule, on), simulate(schedule, on, shortcuts=APART))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     lengths=st.tuples(*[st.integers(1, 3)] * 4),
     sizes=st.tuples(*[st.integers(1, 90)] * 3),

@@ -19,7 +19,7 @@ from tests.support.toy_trainings import EACH_SHORTCUT_OFF, MACHINES, scheduled
 CASES = [
     ("data=2,z=2,y=2,x=2", "none", {}),
     ("data=2,z=2,y=2,x=2", "oar,ors,oag", {}),
-    ("z=6,x=2", "oag", {}),
+    ("z=3,x=2", "oag", {}),
     ("data=5", "ors", {"steps": 2, "batch": 10}),
     ("data=2,y=2", "oar", {"micro_batch": 1, "layers": 3, "batch": 36}),
     ("z=2,x=2", "none", {"recompute": "full"}),
@@ -34,12 +34,10 @@ CASES = [
 ON = list(zip(CASES, ["star", "perlmutter", "a slow host"] * 4, strict=False))
 """Every case on a machine, in turns."""
 PIPELINES = [
-    ("pipeline=2,x=2", "star", {"layers": 3, "batch": 20}),
     ("pipeline=4,x=2", "perlmutter", {"layers": 5, "batch": 26}),
     ("pipeline=3,z=2", "leaves", {"layers": 3, "batch": 52}),
     ("pipeline=2,z=2", "star", {"layers": 3, "batch": 40, "recompute": "full"}),
-    ("pipeline=2,x=2", "star", {"layers": 3, "batch": 39, "micro_batch": 2}),
-    ("pipeline=3,data=2", "perlmutter", {"layers": 3, "batch": 107, "micro_batch": 2}),
+    ("pipeline=2,data=2", "star", {"layers": 3, "batch": 79, "micro_batch": 2}),
 ]
 """Many more microbatches than stages, which share the layers unevenly; the last may be smaller."""
 
@@ -65,7 +63,7 @@ def test_skipped_slots_of_a_pipeline_do_not_change_the_answer(grid, machine, opt
 
 @pytest.mark.parametrize(("machine", "overlaps"), [("leaves", "none"), ("perlmutter", "oar,ors,oag")])
 def test_the_answer_is_the_same_with_and_without_each_switch(machine, overlaps):
-    schedule = scheduled("data=2,z=3,y=2,x=2", overlaps, batch=12)
+    schedule = scheduled("z=3,y=2,x=2", overlaps)
     given = schedule, MACHINES[machine](schedule.grid.size)
     with_all = simulate(*given)
     for off in EACH_SHORTCUT_OFF:
@@ -74,7 +72,7 @@ def test_the_answer_is_the_same_with_and_without_each_switch(machine, overlaps):
 
 STRADDLING = [
     ("perlmutter", "data=2,z=2,x=3", "oar,ors,oag", {"heads": 6}),
-    ("frontier", "z=2,y=2,x=5", "oag", {"heads": 5, "hidden": 40}),
+    ("frontier", "z=2,x=5", "oag", {"heads": 5, "hidden": 40}),
     ("alps", "data=6,z=3", "ors", {"heads": 6, "batch": 18}),
 ]
 """Grids whose inner axes do not divide the 4 or 8 GPUs of a node, and sums over members that are no power of 2."""
@@ -122,7 +120,7 @@ def test_many_microbatches_take_no_more_events_than_few():
     assert many.extent.iterations_skipped == few.extent.iterations_skipped + 50 - 30
 
 
-@pytest.mark.parametrize("grid", ["pipeline=4,x=2", "z=2,x=2"])
+@pytest.mark.parametrize("grid", ["pipeline=2,x=2", "z=2,x=2"])
 def test_many_microbatches_of_which_the_last_is_smaller_take_no_more_events_than_few(grid):
     machine = find_machine("perlmutter")
     few, many = (simulate(scheduled(grid, micro_batch=4, batch=batch), machine) for batch in (4 * 30 + 2, 4 * 50 + 2))
