@@ -11,6 +11,7 @@ from sys import maxsize
 
 from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.experiments.predict.closed_form import ClosedFormModel
 from quadrille.experiments.predict.sampled_step import closed_form_step, sample_costs, sampled_step
 from quadrille.experiments.predict.training_step import TrainingStep, simulated_ops, simulated_step
@@ -19,7 +20,7 @@ from quadrille.experiments.rank.ring_bandwidths import Ring
 from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.experiments.workloads.no_grid import TooLarge
 from quadrille.experiments.workloads.training import TrainingExperiment
-from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
+from quadrille.experiments.workloads.training_figures import experiment_peak_bytes, schedule_peak_bytes
 from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.ranks.host_links import host_memory_shortage
 
@@ -118,19 +119,20 @@ class Evaluator:
 
     def _needed_alone(self, experiment: TrainingExperiment) -> int | TooLarge:
         """The largest memory of a rank [B], or what does not suffice for it."""
-        needed = experiment_peak_bytes(experiment)
+        schedule = experiment.applied_schedule()
+        needed = schedule_peak_bytes(schedule, experiment.execution.choices)
         if not self._placed.fits(self.machine, needed):
             return TooLarge(experiment, needed)
-        if shortage := self._host_shortage(experiment):
+        if shortage := self._host_shortage(experiment, schedule):
             return TooLarge(experiment, needed, host_shortage=shortage)
         return needed
 
-    def _host_shortage(self, experiment: TrainingExperiment) -> str:
+    def _host_shortage(self, experiment: TrainingExperiment, schedule: Schedule) -> str:
         """The bytes of an offloaded optimizer that the memory of a host does not hold, as text; empty if it does."""
         link = self.machine.host_link
         if experiment.problem.offload is None or link is None:
             return ""
-        schedule, placement = experiment.applied_schedule(), place_ranks(self.machine, experiment.grid.size)
+        placement = place_ranks(self.machine, experiment.grid.size)
         return host_memory_shortage(schedule, placement, link, experiment.execution.choices)
 
     def fastest(self, alternatives: Sequence[TrainingExperiment]) -> Configuration:

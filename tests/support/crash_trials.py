@@ -259,11 +259,11 @@ class RanksTrial(Trial):
             yield f"left behind: {sorted(left)}"
 
 
-def trials(name):
-    """The trials of a writer, each with a description."""
+def trials(name, ranks):
+    """The trials of a writer, each with a description; `ranks` are those that die where the writer runs on two."""
     writer = WRITERS[name]
     if "--grid" in writer.words and writer.words.startswith("run "):
-        for rank in (0, 1):
+        for rank in ranks:
             yield f"{name}, rank {rank}", RanksTrial(writer, planted=True, rank=rank)
         return
     for planted in (True, False):
@@ -275,11 +275,12 @@ def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(WRITERS))
     parser.add_argument("--most", type=int, help="points of each trial, at equal distances; all by default")
+    parser.add_argument("--rank", type=int, action="append", help="the rank that dies; each of two by default")
     options = parser.parse_args(arguments)
     failed = False
     for name in options.names or WRITERS:
         begin, number, kinds = time.monotonic(), 0, set()
-        for description, trial in trials(name):
+        for description, trial in trials(name, options.rank or (0, 1)):
             points, faults = trial.faults(options.most)
             number += len(points)
             kinds |= {*points}

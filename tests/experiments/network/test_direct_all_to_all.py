@@ -135,7 +135,7 @@ def test_nothing_calls_an_amd_gpu_ampere():
         all_to_all("mi300x-node", 8, GIB, collectives="nccl:ring")
 
 
-@pytest.mark.parametrize("ranks", [12, 20, 23, 28, 36])
+@pytest.mark.parametrize("ranks", [12, 23, 28])
 def test_nccl_takes_as_long_as_flows_where_the_last_node_is_partly_filled(ranks, tmp_path):
     """Every card of the last node is known by its own number, so messages leave by the card on the receiver's rail."""
     seconds = all_to_all("selene", ranks, GIB, collectives="nccl").seconds

@@ -35,26 +35,18 @@ def predicted(experiment, granularity, *, machine="perlmutter", slow=(), **optio
 @pytest.mark.parametrize(
     ("grid", "schedule", "flags", "within"),
     [
-        ("pipeline=2", "1f1b", {}, 1e-6),
         ("pipeline=4,x=2", "1f1b", {}, 1e-6),
         ("pipeline=4,data=2,z=2", "1f1b", {}, 1e-6),
         ("pipeline=4,data=2", "1f1b", {"stages": "3,1,2,2"}, 0.005),
-        ("pipeline=4", "zb-h1", {}, 1e-6),
         ("pipeline=2,x=2,data=2", "zb-h1", {}, 1e-6),
-        ("pipeline=2", "zb-v", {}, 1e-6),
         ("pipeline=4,x=2", "zb-v", {}, 0.01),
         ("pipeline=3,data=2", "zb-v", {"stages": "3,2,3"}, 1e-6),
-        ("pipeline=2,z=2", "zb-v", {"overlap": "oar,ors,oag"}, 0.01),
         ("pipeline=4,x=2", "gpipe", {}, 0.02),
         ("pipeline=4,x=2", "interleaved", {"interleave": "2"}, 0.03),
-        ("pipeline=4,x=2", "interleaved", {"interleave": "2", "microbatches": 10}, 0.03),
-        ("pipeline=4", "message-driven", {}, 1e-6),
         ("pipeline=4,x=2", "message-driven", {}, 1e-6),
         ("pipeline=3,data=2", "message-driven", {"stages": "3,1,4"}, 1e-6),
         ("pipeline=4", "message-driven", {"pipeline_limit": "2"}, 1e-6),
-        ("pipeline=2,z=2", "message-driven", {"zero": "1"}, 1e-6),
         ("pipeline=2,data=2", "message-driven", {"zero": "2", "recompute": "full"}, 1e-6),
-        ("pipeline=2,z=2", "message-driven", {"overlap": "oar,ors,oag"}, 0.04),
         ("pipeline=2,z=2", "1f1b", {"overlap": "oar,ors,oag"}, 0.04),
     ],
 )
@@ -86,14 +78,11 @@ def check_passes(experiment, within):
 @pytest.mark.parametrize(
     ("grid", "schedule", "batch", "flags", "within"),
     [
-        ("pipeline=2", "1f1b", 15, {}, 0.001),
         ("pipeline=4,data=2", "1f1b", 50, {"stages": "3,1,2,2"}, 0.005),
         ("pipeline=2,data=2", "1f1b", 51, {}, 0.001),
         ("pipeline=4", "zb-h1", 29, {}, 0.002),
         ("pipeline=4,x=2", "gpipe", 29, {}, 0.01),
         ("pipeline=4,x=2", "interleaved", 37, {"interleave": "2"}, 0.03),
-        ("pipeline=4", "message-driven", 29, {}, 1e-6),
-        ("pipeline=2,z=2", "message-driven", 50, {"zero": "1"}, 1e-6),
         ("pipeline=2,data=2", "message-driven", 50, {"zero": "2", "recompute": "full"}, 1e-6),
     ],
 )
@@ -108,7 +97,7 @@ def test_the_passes_of_a_smaller_last_microbatch_have_times_of_their_own(grid, s
         assert seconds[name] == pytest.approx(by_name[name].seconds, rel=0.04 if batch % 2 else 1e-6)
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "message-driven"])
+@pytest.mark.parametrize("schedule", ["zb-h1", "message-driven"])
 def test_ops_run_as_often_and_as_long_as_in_the_simulation_of_every_op(schedule):
     experiment = training("pipeline=4,x=2", schedule)
     exact, record = (predicted(experiment, granularity)[0] for granularity in ("exact", "passes"))
@@ -136,17 +125,15 @@ def test_the_noise_of_passes_is_that_of_their_ops(grid, schedule, flags):
 
 
 def test_noise_depends_on_the_seed_and_is_none_with_a_sigma_of_zero():
-    seconds = {
-        jitter: predicted(training("pipeline=2,data=2", "1f1b", jitter=jitter), "passes")[0].seconds
-        for jitter in ("", "compute=0", "compute=0.1", "compute=0.1,seed=1", "gpus=0.1")
-    }
+    def noisy(jitter, granularity="passes"):
+        return predicted(training("pipeline=2,data=2", "1f1b", microbatches=4, jitter=jitter), granularity)[0].seconds
+
+    seconds = {jitter: noisy(jitter) for jitter in ("", "compute=0", "compute=0.1", "compute=0.1,seed=1", "gpus=0.1")}
     assert seconds["compute=0"] == seconds[""] < seconds["compute=0.1"] != seconds["compute=0.1,seed=1"]
+    assert noisy("compute=0.1") == seconds["compute=0.1"]
     assert (
-        predicted(training("pipeline=2,data=2", "1f1b", jitter="compute=0.1"), "passes")[0].seconds
-        == seconds["compute=0.1"]
+        seconds["gpus=0.1"] == pytest.approx(noisy("gpus=0.1", "exact"), rel=1e-6) and seconds["gpus=0.1"] > seconds[""]
     )
-    exact, _ = predicted(training("pipeline=2,data=2", "1f1b", jitter="gpus=0.1"), "exact")
-    assert seconds["gpus=0.1"] == pytest.approx(exact.seconds, rel=1e-6) and seconds["gpus=0.1"] > seconds[""]
 
 
 def test_more_data_shards_wait_for_a_slower_one():
@@ -165,19 +152,19 @@ def test_a_long_step_with_noise_is_walked_through_by_its_passes():
 
 
 def test_a_slow_gpu_in_one_data_shard_is_found():
-    experiment = training("pipeline=4,x=2,data=2", "message-driven")
+    experiment = training("pipeline=2,x=2,data=2", "message-driven")
     usual, _ = predicted(experiment, "passes")
-    exact, record = (predicted(experiment, granularity, slow=("gpu:9=0.5",))[0] for granularity in ("exact", "passes"))
+    exact, record = (predicted(experiment, granularity, slow=("gpu:5=0.5",))[0] for granularity in ("exact", "passes"))
     assert record.seconds > 1.02 * usual.seconds
     assert record.seconds == pytest.approx(exact.seconds, rel=0.02)
 
 
 def test_the_simulation_of_flows_does_not_grow_with_microbatches():
     few, many = (
-        predicted(training("pipeline=4,x=2", "message-driven", microbatches=count), "passes")[0] for count in (8, 64)
+        predicted(training("pipeline=4,x=2", "message-driven", microbatches=count), "passes")[0] for count in (8, 32)
     )
-    assert few.simulation.events == many.simulation.events and many.seconds > 4 * few.seconds
-    assert len(many.pass_orders[0]) == 128
+    assert few.simulation.events == many.simulation.events and many.seconds > 3 * few.seconds
+    assert len(many.pass_orders[0]) == 64
 
 
 @pytest.mark.parametrize(

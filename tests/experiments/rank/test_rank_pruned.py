@@ -17,14 +17,16 @@ from tests.support.by_words import ranked
 from tests.support.quadrille import called
 
 ON = MachineFlags(machine="perlmutter")
-MODEL = "layers=6,hidden=1024,heads=8,sequence=512,vocabulary=6400"
+MODEL = "layers=4,hidden=1024,heads=8,sequence=512,vocabulary=6400"
 SIZES = {"gpt": MODEL, "batch": "16", "gpus": "8", "sparsity": "0.9"}
+FEW = {"zero": "0", "micro_batch": "1", "order": "x,y,z,data", "top": "1"}
+"""What is searched, so that few configurations are evaluated."""
 SMALL_MEMORY = ("device.memory_bytes=2200000000",)
 
 
 @pytest.fixture(scope="module")
 def answer():
-    flags = RankFlags(**SIZES, sparse_states=True, zero="0", pipeline="1,2", micro_batch="1", top="3")
+    flags = RankFlags(**SIZES, **FEW, sparse_states=True, pipeline="1,2")
     return ranked(flags, replace(ON, settings=SMALL_MEMORY), json="-")
 
 
@@ -37,7 +39,7 @@ def test_compressed_states_fit_on_fewer_ranks_than_dense_ones(answer):
 
 
 def test_dense_states_of_the_answer_are_those_of_the_dense_question(answer):
-    flags = RankFlags(**SIZES, zero="0", pipeline="1,2", micro_batch="1", top="3")
+    flags = RankFlags(**SIZES, **FEW, pipeline="1,2")
     dense = ranked(flags, replace(ON, settings=SMALL_MEMORY), json="-")
     assert dense.simulated[0].seconds == answer.dense_states.seconds
     assert dense.simulated[0].grid == answer.dense_states.grid
@@ -45,7 +47,8 @@ def test_dense_states_of_the_answer_are_those_of_the_dense_question(answer):
 
 
 def test_the_printed_answer_says_what_compressed_states_gain(capsys):
-    words = ["rank", "--gpt", MODEL, "--batch", "16", "--gpus", "4", "--machine", "perlmutter", "--top", "2"]
+    words = ["rank", "--gpt", MODEL, "--batch", "16", "--gpus", "4", "--machine", "perlmutter", "--top", "1"]
+    words += ["--order", FEW["order"], "--micro-batch", "1"]
     words += ["--sparsity", "0.9", "--sparse-states", "--set", *SMALL_MEMORY]
     ended = called(capsys, *words)
     line = next(line for line in ended.out.splitlines() if line.startswith("with dense states"))
@@ -57,7 +60,7 @@ def test_the_printed_answer_says_what_compressed_states_gain(capsys):
 
 
 def test_a_search_tries_compressed_states_in_host_memory():
-    flags = RankFlags(**SIZES, sparse_states=True, zero="0", micro_batch="1", top="1", search="offload")
+    flags = RankFlags(**SIZES | {"gpus": "4"}, **FEW, sparse_states=True, search="offload")
     answer = ranked(flags, ON, json="-")
     assert {entry.offload for entry in answer.analytical} == {"none", "optimizer"}
     least = min(answer.analytical, key=lambda entry: entry.memory_bytes)

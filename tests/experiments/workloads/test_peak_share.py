@@ -21,6 +21,7 @@ from quadrille.experiments.workloads.peak_share import measured_peak_share, peak
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine_file import load_machine
+from tests.support.draws import examples
 from tests.support.quadrille import called
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
@@ -44,7 +45,7 @@ def ideal():
     return msgspec.structs.replace(node, device=device)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @example(262144, "fused", "none", "llama3-8b")
 @example(131072, "unfused", "full", "llama3-8b")
 @given(
@@ -67,7 +68,7 @@ def test_a_step_on_a_device_that_reaches_its_peak_has_at_most_its_peak(sequence,
     assert record.model_flops_per_second_per_gpu <= peak * (1 + 1e-12)  # rounding
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(widths=st.lists(st.integers(64, 8192), min_size=2, max_size=5), rows=st.integers(64, 8192))
 def test_a_stack_of_layers_at_the_peak_has_its_peak(widths, rows):
     record = predict_record_and_timeline(TrainingExperiment(Mlp(tuple(widths), rows, dtype="bfloat16")), ideal())[0]

@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -38,9 +39,16 @@ def ended(words, redirection="", **variables):
     return subprocess.run(["sh", "-c", line], cwd=ROOT, capture_output=True, env=environment, check=False)
 
 
-@pytest.mark.parametrize("words", PRINTING)
+@cache
+def printed(words):
+    """How the program ends without a redirection, which several tests look at."""
+    return ended(words)
+
+
 @pytest.mark.parametrize(
-    ("redirection", "reason"), [(">&-", "it is closed"), (">/dev/full", "No space left on device")]
+    ("words", "redirection", "reason"),
+    [(PRINTING[0], *CLOSED_AND_FULL[1])]
+    + [(words, *CLOSED_AND_FULL[number % 2]) for number, words in enumerate(PRINTING)],
 )
 def test_a_stdout_that_cannot_be_written_is_one_line_and_status_1(words, redirection, reason):
     process = ended(words, redirection)
@@ -56,7 +64,7 @@ def test_a_stderr_that_cannot_be_written_changes_no_status(redirection):
 
 @pytest.mark.parametrize("words", PRINTING[2:])
 def test_a_terminal_without_utf8_gets_ascii_and_all_lines(words):
-    plain = ended(words)
+    plain = printed(words)
     ascii_only = ended(words, PYTHONIOENCODING="ascii", PYTHONUTF8="0", LC_ALL="C")
     assert (plain.returncode, ascii_only.returncode) == (0, 0) and ascii_only.stderr == b""
     assert ascii_only.stdout.isascii()
@@ -64,8 +72,8 @@ def test_a_terminal_without_utf8_gets_ascii_and_all_lines(words):
 
 
 def test_every_character_that_help_and_tables_print_has_an_ascii_form():
-    printed = "".join(ended(words).stdout.decode() for words in PRINTING)
-    foreign = {character for character in printed if not character.isascii()}
+    text = "".join(printed(words).stdout.decode() for words in PRINTING)
+    foreign = {character for character in text if not character.isascii()}
     assert foreign <= ASCII.keys() | set("üéö")  # names of people in sources
 
 

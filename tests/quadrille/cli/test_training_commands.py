@@ -179,7 +179,7 @@ def test_simulate_sweep_and_rank_say_the_same_of_a_step(capsys, overlap, collect
             "--gpus",
             "8",
             "--top",
-            "4",
+            "2",
             "--form",
             "exact",
             "--granularity",
@@ -263,7 +263,7 @@ def test_a_sweep_predicts_training_steps(capsys):
         refused = called(capsys, *words, "--grid", "x=8", "--vary", vary)
         assert refused.status == 2 and line in refused.line, refused.err
     small = ("sweep", "--gpt", ONE_STEP["gpt"], "--batch", "32", "--machine", "perlmutter")
-    best = called(capsys, *small, "--vary", "gpus=8,16", "--best-grid")
+    best = called(capsys, *small, "--vary", "gpus=2,4", "--best-grid")
     assert best.status == 0 and len(best.out.splitlines()) >= 4 and "best grid" in best.out
 
 

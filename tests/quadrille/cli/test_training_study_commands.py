@@ -156,7 +156,7 @@ def test_more_bandwidth_is_never_slower_on_the_same_grid(scheme):
                 on=MachineFlags(machine="perlmutter", settings=(f"topology.bandwidth_bytes_per_second={factor}",)),
             )
         ).seconds
-        for factor in ("x0.5", "x1", "x4")
+        for factor in ("x0.5", "x4")
     ]
     assert all(fast <= slow * (1 + ROUNDING) for slow, fast in pairwise(seconds))
     assert seconds[-1] < seconds[0]
@@ -210,15 +210,15 @@ def test_strong_scaling_keeps_the_batch_and_weak_scaling_that_of_a_gpu(schemes):
 
 
 def test_overlap_worth_keeps_the_grid_of_a_case_and_counts_gains_against_none(capsys):
-    around = worth.OverlapQuestion(gpt=SHALLOW, gpus=(8,), each=(2,), bandwidths=(), grids=("z=8", "x=8"))
+    around = worth.OverlapQuestion(gpt=SHALLOW, gpus=(4,), each=(2,), bandwidths=(), grids=("z=4", "x=4"))
     found = worth.overlap_worth(around, StudyOptions(top=1))
     cases = worth.cases_in(found.rows)
     assert len(cases) == 1 + 2
     assert all(set(case.seconds) == set(worth.VARIANTS) for case in cases)
-    deep = next(case for case in cases if case.point["grid"] == "z=8")
+    deep = next(case for case in cases if case.point["grid"] == "z=4")
     assert deep.gain("oar") == pytest.approx(0.0, abs=worth.NEGLIGIBLE_GAIN)
     assert deep.gain("ors") > 0 or deep.gain("oag") > 0
-    wide = next(case for case in cases if case.point["grid"] == "x=8")
+    wide = next(case for case in cases if case.point["grid"] == "x=4")
     assert wide.gain("ors") == pytest.approx(0.0, abs=worth.NEGLIGIBLE_GAIN)
     assert wide.gain("oar") > 0
     most = max(case.gain(worth.ALL) for case in cases)

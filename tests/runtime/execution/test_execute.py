@@ -92,17 +92,17 @@ def in_turns(cases, turn, count):
 
 
 @pytest.mark.parametrize(
-    ("passes", "collectives", "most_ranks"),
-    [("training", "own:ring", 12), ("forward", "own:ring", 8), ("training", "library", 8)],
+    ("turn", "passes", "collectives"),
+    [(0, "training", "own:ring"), (1, "forward", "own:ring"), (2, "training", "library")],
 )
-def test_every_algorithm_on_every_grid_gives_numpy_s_product(passes, collectives, most_ranks):
-    for algorithm, grid in [*grids(most_ranks), *rows_of_ranks(most_ranks + 1, 12)]:
+def test_every_algorithm_on_every_grid_gives_numpy_s_product(turn, passes, collectives):
+    for algorithm, grid in in_turns(grids(12), turn, 3):
         run(Matmul(13, 17, 11, "float64", passes, panel=3), algorithm, grid, collectives)
 
 
 @pytest.mark.parametrize(("turn", "collectives"), [*enumerate(["own:doubling", "own:halving_doubling"])])
 def test_every_algorithm_with_other_collectives_gives_numpy_s_product(turn, collectives):
-    for algorithm, grid in [*in_turns(grids(8), turn, 2), *rows_of_ranks(9, 12)]:
+    for algorithm, grid in [*in_turns(grids(8), turn, 4), *share([*rows_of_ranks(9, 12)], turn, 2)]:
         run(Matmul(13, 17, 11, "float64", "training", panel=3), algorithm, grid, collectives)
 
 
@@ -142,9 +142,9 @@ CHUNKED = [*MODES[:3], "own:double_binary_tree", "own:hierarchical"]
 @pytest.mark.parametrize(("turn", "collectives"), [*enumerate(CHUNKED)])
 @pytest.mark.parametrize("chunk_bytes", [40, 1 << 20])
 def test_chunks_change_no_bit_and_no_word_sent(chunk_bytes, turn, collectives):
-    """Chunks larger than every message cut nothing, whatever the collectives: these take turns."""
-    cases = list(grids(4)) if chunk_bytes == 40 else share(grids(4), turn, len(CHUNKED))
-    for algorithm, grid in cases:
+    """Grids take turns: of chunks larger than every message, which cut nothing, with all collectives."""
+    turns = 2 if chunk_bytes == 40 else len(CHUNKED)
+    for algorithm, grid in share(grids(4), turn % turns, turns):
         overlaps = "oar,ors,oag" if algorithm in ("3d", "4d") else "none"
         problem = Matmul(13, 17, 11, "float64", "training", panel=3)
         run(problem, algorithm, grid, collectives, overlaps, chunk_bytes=chunk_bytes)
@@ -191,7 +191,7 @@ def test_rounded_products_stay_within_the_bound_that_verification_uses(collectiv
     cases = [(*case, "none") for case in grids(12)] + (list(turned(12)) if collectives == "own:ring" else [])
     cases_of_sizes = [case for case in cases if case[1].size in sizes]
     assert {grid.size for _, grid, _ in cases_of_sizes} == set(sizes)
-    for algorithm, grid, transposed in cases_of_sizes:
+    for algorithm, grid, transposed in share(cases_of_sizes, 0, 3):
         problem = Matmul(61, 257, 53, dtype, "training", panel=17, transposed=transposed)
         operands = Operands(problem.m, problem.k, problem.n, dtype, seed=3, transposed=transposed)
         schedule = matmul_schedule(problem, algorithm, grid)

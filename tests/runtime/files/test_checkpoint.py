@@ -19,10 +19,10 @@ from tests.support.training_jobs import SMALL, ended, losses, verdict
 GPT = {"gpt": SMALL, "batch": "6", "dtype": "float64"}
 GRIDS = [
     {"grid": "y=3"},
-    {"grid": "data=2,z=3,y=2", "overlap": "oar,ors,oag"},
+    {"grid": "z=3,y=2", "overlap": "oar,ors,oag"},
     {"grid": "x=3", "scheme": "megatron", "sequence_parallel": True},
     {"grid": "z=2,x=3", "scheme": "optimus"},
-    {"grid": "z=3,y=2,x=2", "scheme": "bian"},
+    {"grid": "z=2,y=2,x=2", "scheme": "bian"},
     {"grid": "pipeline=3,z=2", "micro_batch": "1"},
     {"grid": "data=2,z=3", "zero": "3"},
     {"grid": "data=3,y=2", "zero": "1"},

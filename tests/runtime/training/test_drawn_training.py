@@ -19,7 +19,7 @@ AXES = {
     "tesseract": ("pipeline", "data", "z", "y", "x"),
     "bian": ("pipeline", "data", "z", "y", "x"),
 }
-MOST_RANKS = 12
+MOST_RANKS = 8
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -103,7 +103,7 @@ def right(flags):
     assert found.bound < 1e-5
 
 
-@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(max_examples=examples(18), suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(gpts())
 def test_any_gpt_that_is_not_refused_is_right(flags):
     right(flags)
