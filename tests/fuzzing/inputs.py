@@ -71,6 +71,10 @@ GOAL = (
     "num_ranks 3\nrank 0 {\na: calc 500 cpu 0\nb: send 4096b to 1 tag 2 cpu 1\nb requires a\n}\n/* c */\n"
     "rank 1 {\na: recv 4096b from 0 tag 2\nb: send 8b to 2\nb irequires a\n}\nrank 2 {\nrecv 8b from 1 nic 1 // d\n}\n"
 )
+SIMAI = (
+    "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 2 pp: 1 vpp: 1 ga: 1 all_gpus: 4 checkpoints: 0\n2\n"
+    "grad -1 1 NONE 0 1 ALLREDUCE 4096 1 REDUCESCATTER_DP_EP 4096 100\nmlp -1 700 ALLGATHER 4096 9 ALLTOALL_EP 64 7 NONE 0 0\n"
+)
 TRAFFIC = "source,destination,bytes,start_s\n0,1,1000000,0\n1,2,5e5,1e-6\n3,0,1GiB,0.5\n2,3,17,0\n"
 STAR = "star:hosts=4,bandwidth=1e9,latency=1e-6"
 NOT_FINITE = re.compile(rb"""(?<!["'\w.])(NaN|nan|-?inf|-?1e999)(?!["'\w])""")
@@ -262,7 +266,7 @@ class Inputs:
 
     def graph(self, draw):
         if draw.random() < 0.5:
-            content = GOAL
+            content = draw.choice((GOAL, SIMAI))
             for _ in range(draw.randint(1, 3)):
                 content = mutated_words(draw, content)
             content = content.encode("utf-8", "surrogatepass")

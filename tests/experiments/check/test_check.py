@@ -100,3 +100,23 @@ def test_ranks_lie_on_whole_nodes_or_one_on_each(ranks, nodes, layout):
 def test_other_layouts_are_refused(ranks, nodes, words):
     with pytest.raises(InputError, match=words):
         layout_of(CollectiveLog("nccl-tests", (), ranks, nodes), 8)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"HYBRID_TRANSFORMER model_parallel_NPU_group: 8\n", "message graph of SimAI (for quadrille replay"),
+        (b"<?xml version='1.0'?>\n<platform version='4.1'>", "network of SimGrid"),
+        (b'{"nodes": [], "edges": []}', "node-link form"),
+        (b'schema = "quadrille/machine/2"\n', "is a file of Quadrille"),
+        (b"\x1f\x8b rest", "profiler's trace"),
+        (b"torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64\n", "configuration of a job"),
+        (b"SwitchName=leaf Nodes=node[1-4]\n", "describes a fabric"),
+        (b"hello\n", "has no measured time"),
+    ],
+)
+def test_another_file_is_refused_with_what_it_is(content, said, tmp_path, capsys):
+    (tmp_path / "file").write_bytes(content)
+    for words in (("check",), ("import", "machine", "--into", "-")):
+        ending = called(capsys, *words, tmp_path / "file", "--machine", "h100-node")
+        assert ending.status == 2 and said in ending.line
