@@ -101,12 +101,12 @@ def machine_from_logs(base: Machine, asked: AskedLogs, command: Sequence[str] = 
             layout = layout_of(log, per_node, asked.ranks, asked.nodes)
             if layout.gpus > MOST_GPUS:
                 raise InputError(f"{layout.gpus} GPUs: at most {MOST_GPUS} are accepted")
-            calls += measured_calls(log.of_kind(asked.kind) if asked.kind else log, layout, per_node)
+            calls += measured_calls(log.of_kind(asked.kind) if asked.kind else log, layout)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
     if len(calls) > MOST_CALLS:
         raise InputError(f"{len(calls)} kinds and sizes of collectives: at most {MOST_CALLS} are accepted")
-    most, own = max(call.question.gpus for call in calls), base.topology.get("gpus")
+    most, own = max(call.gpus for call in calls), base.topology.get("gpus")
     if base.topology.get("family") in MACHINES and isinstance(own, int):
         base = with_gpus(base, max(own, most))
     fit = fit_collectives(base, calls)
