@@ -88,8 +88,9 @@ docs: $(INSTALLED) $(DOCS_INSTALLED) ## build the documentation into out/docs (t
 docs-outputs: $(INSTALLED) ## run the console examples of README and docs, and write what they print into the pages
 	@"$(VENV_PYTHON)" docs/examples.py
 
-fuzz: $(INSTALLED) ## the tests of drawn cases, with cases drawn anew; SEED=N draws those of an earlier run, BUDGET=SECONDS ends it
+fuzz: $(INSTALLED) ## 10,000 damaged files and flags over all readers, then tests with cases drawn anew; SEED=N repeats, BUDGET=SECONDS ends each half
 	@seed=$${SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; echo "make fuzz SEED=$$seed"; \
+	"$(VENV_PYTHON)" -m tests.fuzzing --seed "$$seed" --count 10000 --seconds "$${BUDGET:-7200}" && \
 	"$(VENV_PYTHON)" -m pytest --numprocesses 2 --hypothesis-profile fresh --hypothesis-seed "$$seed" \
 	  $${BUDGET:+--budget "$$BUDGET"} -m hypothesis tests $(ARGS)
 

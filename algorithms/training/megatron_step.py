@@ -33,7 +33,8 @@ class MegatronStep:
     tensor, pipeline, context : lengths of the parallel groups
     virtual : layer chunks of a pipeline stage
     group : microbatches that pass a chunk before the next chunk; 0 for `pipeline`
-    stage_layers : layers of each pipeline stage; empty for the same number on each
+    stage_layers : layers of each pipeline stage, or of each chunk in the order of the layers; empty for the same number
+        on each
     gated : whether the MLP is gated
     rms_norm : RMSNorm instead of LayerNorm
     biases, qkv_biases : whether all linear layers, or QKV alone, have biases
@@ -116,9 +117,12 @@ class MegatronStep:
         self._divides("heads", self.heads, "key heads", self.key_heads)
         self._divides("gpus", self.gpus, "tensor x pipeline x context", self.model_ranks)
         self._divides("global batch", self.global_batch, "micro batch x data", self.micro_batch * self.data)
-        if self.stage_layers and (len(self.stage_layers) != self.pipeline or sum(self.stage_layers) != self.layers):
+        numbers = self.pipeline * self.virtual
+        counts = (self.pipeline, numbers)
+        if self.stage_layers and (len(self.stage_layers) not in counts or sum(self.stage_layers) != self.layers):
             raise InputError(
-                f"stages {self.stage_layers}: {self.pipeline} numbers whose sum is {self.layers} layers are accepted"
+                f"stages {','.join(map(str, self.stage_layers)):.60}: {numbers} numbers whose sum is {self.layers} "
+                "layers are accepted"
             )
         if not self.stage_layers:
             self._divides("layers", self.layers, "stages x chunks", self.pipeline * self.virtual)
@@ -149,7 +153,7 @@ class MegatronStep:
 
     def layers_of(self, stage: int) -> int:
         """Layers of a pipeline stage."""
-        return self.stage_layers[stage] if self.stage_layers else self.layers // self.pipeline
+        return sum(self.stage_layers[stage :: self.pipeline]) if self.stage_layers else self.layers // self.pipeline
 
     @property
     def tokens(self) -> int:

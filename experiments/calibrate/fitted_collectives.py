@@ -63,11 +63,13 @@ class MeasuredCall:
     Parameters
     ----------
     nodes : number of nodes of the group
+    gpus : GPUs of these nodes, used or not
     """
 
     question: CollectiveQuestion
     seconds: float
     nodes: int
+    gpus: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class FittedMachine:
     judged: tuple[MeasuredCall, ...]
 
 
-def measured_calls(log: CollectiveLog, layout: Layout, per_node: int) -> list[MeasuredCall]:
+def measured_calls(log: CollectiveLog, layout: Layout) -> list[MeasuredCall]:
     """The calls of a log, each with the median of its measured times.
 
     Raises
@@ -119,16 +121,8 @@ def measured_calls(log: CollectiveLog, layout: Layout, per_node: int) -> list[Me
     for row in log.rows:
         if row.kind is None:
             raise InputError("the file does not tell which collective it measured: --collective NAME does")
-        question = CollectiveQuestion(
-            kind=row.kind,
-            bytes=row.bytes,
-            gpus=layout.gpus,
-            group=layout.ranks,
-            stride=layout.stride,
-            item_bytes=row.item_bytes or 1,
-        )
-        times[question].append(row.seconds)
-    return [MeasuredCall(question, median(seconds), -(-layout.gpus // per_node)) for question, seconds in times.items()]
+        times[layout.question(row.kind, row.bytes, row.item_bytes)].append(row.seconds)
+    return [MeasuredCall(question, median(seconds), layout.nodes, layout.gpus) for question, seconds in times.items()]
 
 
 def halves(calls: Sequence[MeasuredCall]) -> tuple[list[MeasuredCall], list[MeasuredCall]]:
@@ -197,7 +191,7 @@ def predicted_seconds(machine: Machine, calls: Sequence[MeasuredCall]) -> list[f
     nets: dict[int, tuple[Machine, Network]] = {}
     seconds = []
     for call in calls:
-        gpus = call.question.gpus
+        gpus = call.gpus
         if gpus not in nets:
             sized = with_gpus(machine, gpus)
             nets[gpus] = sized, network_of(sized)

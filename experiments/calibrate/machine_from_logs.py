@@ -24,7 +24,7 @@ from quadrille.experiments.calibrate.fitted_collectives import (
     with_gpus,
 )
 from quadrille.experiments.check.check import layout_of
-from quadrille.experiments.import_.collective_logs import read_collective_log
+from quadrille.experiments.import_.other_files import read_measured
 from quadrille.experiments.output.tables import UNKNOWN, percent, print_tables, table
 from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.machines.machine import Machine, Source
@@ -76,7 +76,7 @@ def base_of_devices(paths: Sequence[str]) -> str:
     ------
     InputError : no GPU of a named machine, or several
     """
-    devices = {device for path in paths for device in read_collective_log(path).devices}
+    devices = {device for path in paths for device in read_measured(path).devices}
     words = {word for device in devices for word in re.findall(r"[A-Z0-9]+", device.upper())}
     names = {name for word, name in NODES_OF_GPU.items() if word in words}
     if len(names) != 1:
@@ -96,17 +96,17 @@ def machine_from_logs(base: Machine, asked: AskedLogs, command: Sequence[str] = 
     per_node = network_of(smallest).per_node
     calls: list[MeasuredCall] = []
     for path in asked.paths:
-        log = read_collective_log(path)
+        log = read_measured(path)
         try:
             layout = layout_of(log, per_node, asked.ranks, asked.nodes)
             if layout.gpus > MOST_GPUS:
                 raise InputError(f"{layout.gpus} GPUs: at most {MOST_GPUS} are accepted")
-            calls += measured_calls(log.of_kind(asked.kind) if asked.kind else log, layout, per_node)
+            calls += measured_calls(log.of_kind(asked.kind) if asked.kind else log, layout)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
     if len(calls) > MOST_CALLS:
         raise InputError(f"{len(calls)} kinds and sizes of collectives: at most {MOST_CALLS} are accepted")
-    most, own = max(call.question.gpus for call in calls), base.topology.get("gpus")
+    most, own = max(call.gpus for call in calls), base.topology.get("gpus")
     if base.topology.get("family") in MACHINES and isinstance(own, int):
         base = with_gpus(base, max(own, most))
     fit = fit_collectives(base, calls)

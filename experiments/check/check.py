@@ -10,6 +10,7 @@ The factors are above the 90th percentile of the predictions' errors (studies/co
 1 MiB on and smaller sizes have a verdict each: that of their median ratio.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,14 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
-from quadrille.experiments.check.explanations import Call, Explanation, explanations
+from quadrille.experiments.check.explanations import (
+    LARGE,
+    WITHIN_MODEL,
+    WITHIN_SMALL,
+    Call,
+    Explanation,
+    explanations,
+)
 from quadrille.experiments.import_.collective_logs import CollectiveLog
 from quadrille.experiments.network.bus_bandwidth import bus_factor
 from quadrille.experiments.network.collective import predict_collective
@@ -35,12 +43,12 @@ from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Network
 
 SCHEMA = "quadrille/check/1"
-LARGE = 2**20
-"""Size from which on a time depends on bandwidths more than on latencies [B]."""
 MOST_CALLS = 8
 """Sizes of each collective that the causes are simulated for."""
 MOST_EXPLANATIONS = 4
-WITHIN_TABLE, WITHIN_MODEL, WITHIN_SMALL = 1.25, 1.5, 2.0
+INSIDE = re.compile("NVLinks|between (two )?GPUs")
+"""Words of a cause about links inside a node."""
+WITHIN_TABLE = 1.25
 Verdict = Literal["as expected", "slower", "faster"]
 
 
@@ -89,7 +97,7 @@ class CheckedLog(msgspec.Struct, frozen=True, kw_only=True):
     Parameters
     ----------
     by_size : sizes from 1 MiB on, and smaller sizes, as far as there are any
-    explanations : what would explain the gap, the nearest first; empty if all sizes are as expected in the median
+    explanations : what would explain the gap, the likeliest first; empty if all sizes are as expected in the median
     """
 
     log: str
@@ -106,15 +114,41 @@ class CheckedLog(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The ranks of a log on a machine: GPUs that are modelled, ranks of the group, and their distance."""
+    """The ranks of a log on a machine.
+
+    Parameters
+    ----------
+    gpus : GPUs of the nodes that are modelled, used or not
+    ranks : number of ranks of the group
+    nodes : number of nodes
+    placement : rule that places the ranks, see `endpoints_by_rule`
+    """
 
     gpus: int
     ranks: int
-    stride: int = 1
+    nodes: int = 1
+    placement: str = "packed"
+
+    def question(self, kind: CollectiveKind, size: int, item_bytes: int | None) -> CollectiveQuestion:
+        """A collective of all ranks.
+
+        Parameters
+        ----------
+        size : size of the whole buffer [B]
+        item_bytes : size of an element [B]; None if unknown
+        """
+        return CollectiveQuestion(
+            kind=kind,
+            bytes=size,
+            gpus=self.ranks,
+            group=self.ranks,
+            placement=self.placement,
+            item_bytes=item_bytes or 1,
+        )
 
 
 def layout_of(log: CollectiveLog, per_node: int, ranks: int | None = None, nodes: int | None = None) -> Layout:
-    """The ranks on nodes with this number of GPUs.
+    """The ranks on nodes with this number of GPUs; where they use a part of each node, its first GPUs have them.
 
     Parameters
     ----------
@@ -122,7 +156,7 @@ def layout_of(log: CollectiveLog, per_node: int, ranks: int | None = None, nodes
 
     Raises
     ------
-    InputError : unknown ranks, or ranks that use a part of each of several nodes, more than one GPU of it
+    InputError : unknown ranks, more ranks than GPUs, or another number of ranks on each node
     """
     ranks = ranks or log.ranks
     if ranks is None:
@@ -133,13 +167,14 @@ def layout_of(log: CollectiveLog, per_node: int, ranks: int | None = None, nodes
     if nodes == 1 and ranks > per_node:
         raise InputError(f"{ranks} ranks on one node: a node of the machine has {per_node} GPUs")
     if nodes == 1 or ranks == nodes * per_node:
-        return Layout(gpus=ranks, ranks=ranks)
-    if ranks == nodes:
-        return Layout(gpus=nodes * per_node, ranks=ranks, stride=per_node)
-    raise InputError(
-        f"{ranks} ranks on {nodes} nodes: a node of the machine has {per_node} GPUs, "
-        "and either all of them or one take part"
-    )
+        return Layout(gpus=ranks, ranks=ranks, nodes=nodes)
+    each, rest = divmod(ranks, nodes)
+    if rest or not 1 <= each <= per_node:
+        raise InputError(
+            f"{ranks} ranks on {nodes} nodes: the same number of ranks on each node, from 1 to its {per_node} GPUs, is "
+            "accepted"
+        )
+    return Layout(gpus=nodes * per_node, ranks=ranks, nodes=nodes, placement=f"packed:{each}")
 
 
 def check(
@@ -165,18 +200,20 @@ def check(
     to.check()
     net = network_of(machine)
     calls = list(_calls(log, machine, layout, net))
-    rows = [_checked(call, layout.ranks <= net.per_node and "nvswitch" in net.kinds) for call in calls]
+    rows = [_checked(call, layout.nodes == 1 and "nvswitch" in net.kinds) for call in calls]
     by_size = tuple(_by_size(rows))
     answer = CheckedLog(
         log=name,
         program=log.program,
         machine=machine.name,
         ranks=layout.ranks,
-        nodes=-(-layout.gpus // net.per_node),
+        nodes=layout.nodes,
         devices=log.devices,
         by_size=by_size,
         rows=tuple(rows),
-        explanations=() if _is_normal(by_size) else tuple(explanations(_few(calls), machine)[:MOST_EXPLANATIONS]),
+        explanations=()
+        if _is_normal(by_size)
+        else tuple(explanations(_few(calls), machine, across=layout.nodes > 1)[:MOST_EXPLANATIONS]),
         provenance=provenance(command),
     )
     write_or_show(answer, to.json, SCHEMA, lambda: _print(answer))
@@ -191,9 +228,7 @@ def _calls(log: CollectiveLog, machine: Machine, layout: Layout, net: Network) -
             raise InputError("the file does not tell which collective it measured: --collective NAME does")
         times[row.kind, row.bytes, row.item_bytes or 1].append(row.seconds)
     for (kind, size, item_bytes), measured in sorted(times.items()):
-        question = CollectiveQuestion(
-            kind=kind, bytes=size, gpus=layout.gpus, group=layout.ranks, stride=layout.stride, item_bytes=item_bytes
-        )
+        question = layout.question(kind, size, item_bytes)
         expected = predict_collective(question, machine, net=net).seconds
         if expected > 0:
             yield Call(question, median(measured), expected)
@@ -268,10 +303,15 @@ def _print(answer: CheckedLog) -> None:
     columns = ("collective", "bytes", "measured", "expected", "ratio", "measured bus", "expected bus", "")
     print_tables(table("", columns, (_cells(row, answer.ranks) for row in answer.rows)))
     if answer.explanations:
-        print("\nwhat would explain it, the nearest first (each simulated; error beside the measured times):")
+        print("\nwhat would explain it, the likeliest first (each simulated; error beside the measured times):")
         for explanation in answer.explanations:
+            first, *others = explanation.cause.split(", or ")
             shown = f"   {explanation.try_it}" if explanation.try_it else ""
-            print(f"  {100 * explanation.distance:4.0f} %  {explanation.cause}{shown}")
+            print(f"  {100 * explanation.distance:4.0f} %  {first}{shown}")
+            for cause in others:
+                print(f"     or  {cause}")
+        if answer.nodes > 1 and any(INSIDE.search(explanation.cause) for explanation in answer.explanations[:2]):
+            print("a log of one node tells slow links between GPUs from slow network cards")
     elif not _is_normal(answer.by_size):
         print("\nno simulated cause comes near the measured times")
 

@@ -12,11 +12,14 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.input_files import open_regular
 from quadrille.experiments.import_.collective_logs import is_collective_log
 from quadrille.experiments.import_.job_formats import is_job
+from quadrille.experiments.import_.message_graphs import graph_format
 from quadrille.experiments.import_.trace_files import is_trace
 from quadrille.topologies.files.imported.import_topology import is_topology
 
 OWN_FILE = re.compile(r'^[{\s]*"?schema"?\s*[:=]\s*"quadrille/', re.MULTILINE)
 """The first key of Quadrille's own files."""
+SIMAI_RATES = re.compile(r"test\s+TP:\s+allreduce,:")
+"""The first lines of SimAI's table of bus bandwidths."""
 HEAD_BYTES = 2**18
 """Bytes of a file that decide its kind."""
 
@@ -77,6 +80,10 @@ def _read_as_it_is(head: str) -> str:
         return "is a network of SimGrid: --machine FILE takes it as it is, in collective, flows and topology show"
     if start.startswith("{") and '"nodes"' in start and ('"edges"' in start or '"links"' in start):
         return "is a network in node-link form: --machine FILE takes it as it is"
+    if name := graph_format(head):
+        return f"is a message graph of {name}: quadrille replay FILE --machine NAME takes it as it is"
+    if SIMAI_RATES.match(head):
+        return "is SimAI's table of bus bandwidths, which quadrille collective predicts: no command reads it"
     if OWN_FILE.search(start[:1000]):
         return "is a file of Quadrille already: no import is needed"
     return ""

@@ -8,7 +8,6 @@ NEVER = {
     "heterogeneous-layers-config-path": "layers of several kinds",
     "experimental-attention-variant": "other attention",
     "export-kd-cfg": "teacher model",
-    "pipeline-model-parallel-layout": "stages of several kinds",
     "decoder-num-layers": "encoder",
     "num-layers-at-start-in-bf16": "layers in several precisions",
 }
@@ -57,7 +56,8 @@ READ = frozenset((
     "tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size", "sequence-parallel",
     "num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank",
     "microbatch-group-size-per-virtual-pipeline-stage", "decoder-first-pipeline-num-layers",
-    "decoder-last-pipeline-num-layers", "bf16", "fp16", "accumulate-allreduce-grads-in-fp32", "grad-reduce-in-bf16",
+    "decoder-last-pipeline-num-layers", "pipeline-model-parallel-layout",
+    "bf16", "fp16", "accumulate-allreduce-grads-in-fp32", "grad-reduce-in-bf16",
     "use-distributed-optimizer", "num-distributed-optimizer-instances", "use-megatron-fsdp", "use-custom-fsdp",
     "use-torch-fsdp2", "data-parallel-sharding-strategy", "overlap-grad-reduce", "overlap-param-gather",
     "attention-backend", "use-flash-attn", "transformer-impl", "deterministic-mode", "recompute-granularity",

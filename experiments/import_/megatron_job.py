@@ -36,6 +36,7 @@ from quadrille.experiments.import_.megatron_experts import (
     latent_traits,
     products_of,
 )
+from quadrille.experiments.import_.pipeline_layout import layers_of_chunks
 
 GPT2_VOCABULARY = 50257
 DIVISIBLE_BY = 128
@@ -195,11 +196,16 @@ def _layout(values: ArgumentValues, gpus: int) -> dict[str, Any]:
     context, micro = values.whole("context-parallel-size", 1), values.whole("micro-batch-size")
     data = max(1, gpus // max(1, tensor * pipeline * context))
     layers = values.whole("num-layers")
-    stages = _stages(values, layers, pipeline)
+    layout = str(values.values.get("pipeline-model-parallel-layout", ""))
+    stages = layers_of_chunks(layout, layers, pipeline) if layout else _stages(values, layers, pipeline)
     chunk = values.whole("num-layers-per-virtual-pipeline-stage", 0)
     named = ("num-virtual-stages-per-pipeline-rank", "virtual-pipeline-model-parallel-size")
     chunks = next((values.whole(name) for name in named if values.text(name)), 0)
-    virtual = chunks or (max(1, layers // max(1, pipeline) // chunk) if chunk else 1)
+    virtual = (
+        len(stages) // max(1, pipeline)
+        if layout
+        else chunks or (max(1, layers // max(1, pipeline) // chunk) if chunk else 1)
+    )
     return {
         "micro_batch": micro,
         "global_batch": values.whole("global-batch-size", micro * data),

@@ -9,9 +9,13 @@ from quadrille.algorithms.formats.goal import is_goal, parse_goal
 from quadrille.algorithms.formats.input_files import read_bytes
 from quadrille.algorithms.formats.message_graph import MessageGraph
 from quadrille.experiments.import_.chakra_graph import Groups, chakra_graph, read_groups
+from quadrille.experiments.import_.simai_workload import is_workload, workload_graph
 
 MOST_BYTES = 1 << 30
-ACCEPTED = "a GOAL file (num_ranks N, rank N { … }), or the Chakra traces of all ranks and a JSON file of their groups"
+ACCEPTED = (
+    "a GOAL file (num_ranks N, rank N { … }), a workload of SimAI (HYBRID_TRANSFORMER…), or the Chakra traces of all "
+    "ranks and a JSON file of their groups"
+)
 RANK = re.compile(r"\.(\d{1,9})\.et$")
 
 
@@ -20,8 +24,8 @@ def read_graph(paths: Sequence[str]) -> tuple[MessageGraph, list[str]]:
 
     Parameters
     ----------
-    paths : a GOAL file, or one Chakra trace a rank, with an optional JSON file of groups; traces are in the order
-        of the numbers in their names, as `PREFIX.3.et`, or as they stand
+    paths : a GOAL file, a workload of SimAI, or one Chakra trace a rank, with an optional JSON file of groups; traces
+        are in the order of the numbers in their names, as `PREFIX.3.et`, or as they stand
 
     Raises
     ------
@@ -32,12 +36,21 @@ def read_graph(paths: Sequence[str]) -> tuple[MessageGraph, list[str]]:
         raise InputError(f"{paths[0]}: a file stands twice; each rank has its own")
     traces = [(path, content) for path, content in contents.items() if is_trace(content)]
     if not traces:
-        return _goal(contents), []
+        return _text_graph(contents)
     groups: Groups = {}
     for path, content in contents.items():
         if not is_trace(content):
             groups |= read_groups(_text(content, path), path)
     return chakra_graph(_in_order(traces), groups)
+
+
+def graph_format(head: str) -> str:
+    """The name of the format of a message graph that begins with these characters; empty for another text.
+
+    >>> graph_format("num_ranks 2"), graph_format("HYBRID_TRANSFORMER model_parallel_NPU_group: 8")
+    ('GOAL', 'SimAI')
+    """
+    return "SimAI" if is_workload(head) else "GOAL" if is_goal(head) else ""
 
 
 def _in_order(traces: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
@@ -52,14 +65,16 @@ def _in_order(traces: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
     return [by_rank[rank] for rank in range(len(traces))]
 
 
-def _goal(contents: dict[str, bytes]) -> MessageGraph:
+def _text_graph(contents: dict[str, bytes]) -> tuple[MessageGraph, list[str]]:
     path, content = next(iter(contents.items()))
     if len(contents) != 1:
         raise InputError(f"{len(contents)} files: accepted is {ACCEPTED}")
     text = _text(content, path)
+    if is_workload(text):
+        return workload_graph(text, path)
     if not is_goal(text):
         raise InputError(f"{path}: accepted is {ACCEPTED}")
-    return parse_goal(text, path)
+    return parse_goal(text, path), []
 
 
 def _content(path: str) -> bytes:

@@ -147,7 +147,10 @@ def export_tuner(_context: click.Context, **values: Any) -> None:
             Parameter.KEYWORD_ONLY,
             annotation=Annotated[
                 list[str],
-                argument("FILE…", "A GOAL file, or the Chakra traces of all ranks, with a JSON file of groups."),
+                argument(
+                    "FILE…",
+                    "A GOAL file, a workload of SimAI, or the Chakra traces of all ranks with a JSON file of groups.",
+                ),
             ],
         )
     ],

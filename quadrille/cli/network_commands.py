@@ -174,13 +174,13 @@ def check(context: click.Context, **values: Any) -> None:
     from quadrille.cli.parsing.numbers import whole_number
     from quadrille.experiments.check.check import check as compare
     from quadrille.experiments.check.check import layout_of
-    from quadrille.experiments.import_.collective_logs import read_collective_log
+    from quadrille.experiments.import_.other_files import read_measured
     from quadrille.experiments.output.destinations import Destinations
 
     path, on = values["log"], machine_flags(values)
     kind = parse_kind(values["collective"]) if values["collective"] else None
     ranks, nodes = (whole_number(values[name], f"--{name}") if values[name] else None for name in ("gpus", "nodes"))
-    log = read_collective_log(path)
+    log = read_measured(path)
     _, one_node = collective_machine(on)
     layout = layout_of(log, one_node.per_node, ranks, nodes)
     machine, _ = collective_machine(on, str(layout.gpus))

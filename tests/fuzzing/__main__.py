@@ -53,9 +53,9 @@ def valid_files(folder):
     make_valid_files(folder, run)
 
 
-def search(worker, workers, seed, seconds, count, folder, answers):
+def search(worker, workers, seed, kinds, seconds, count, folder, answers):
     """Run every `workers`-th batch of inputs, and put the answer of each input and how to repeat it into a queue."""
-    inputs, deadline = Inputs(seed, folder), time.monotonic() + seconds
+    inputs, deadline = Inputs(seed, folder, kinds), time.monotonic() + seconds
     try:
         for first in range(worker * BATCH, count, workers * BATCH):
             for answer in answers_of(inputs, range(first, min(count, first + BATCH))):
@@ -89,10 +89,12 @@ def main(words=None):
     parser.add_argument("--count", type=int, default=10**9, help="most inputs")
     parser.add_argument("--seed", default=str(int.from_bytes(os.urandom(4), "little")))
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--kinds", nargs="*", default=(), help="kinds of inputs; by default all")
     parser.add_argument("--only", type=int, help="number of one input to run again and to show")
     parser.add_argument("--after", type=int, help="number of the input from which on the process of --only ran inputs")
     asked = parser.parse_args(words)
-    print(f"python -m tests.fuzzing --seed {asked.seed}", flush=True)
+    kinds = "".join(f" {word}" for word in (["--kinds", *asked.kinds] if asked.kinds else ()))
+    print(f"python -m tests.fuzzing --seed {asked.seed}{kinds}", flush=True)
     slowness()
     import_commands()
     with tempfile.TemporaryDirectory(prefix="fuzz-valid-") as folder:
@@ -102,7 +104,7 @@ def main(words=None):
 
 def repeat(asked, folder):
     """Run one input again and show it; the exit status is 1 after a fault."""
-    inputs, first = Inputs(asked.seed, folder), asked.only if asked.after is None else asked.after
+    inputs, first = Inputs(asked.seed, folder, asked.kinds), asked.only if asked.after is None else asked.after
     *_, answer = answers_of(inputs, range(first, asked.only + 1))
     show(inputs(asked.only), answer)
     return int(bool(answer.faults))
@@ -112,7 +114,7 @@ def report(asked, folder):
     """Search, print each fault, then counts; the exit status is 1 after a fault."""
     context = get_context("fork")
     answers, begin = context.Queue(), time.monotonic()
-    arguments = (asked.workers, asked.seed, asked.seconds, asked.count, folder, answers)
+    arguments = (asked.workers, asked.seed, asked.kinds, asked.seconds, asked.count, folder, answers)
     processes = [context.Process(target=search, args=(worker, *arguments)) for worker in range(asked.workers)]
     for process in processes:
         process.start()

@@ -18,10 +18,12 @@ from tests.fuzzing.mutations import (
     HOSTILE_TEXTS,
     json_text,
     mutated_bytes,
+    mutated_lines,
     mutated_tree,
     mutated_words,
     toml_text,
 )
+from tests.support.fabric_files import FABRICS
 from tests.support.kineto_traces import events, trace_text
 from tests.support.nsight_reports import write_report
 from tests.support.training_logs import megatron_log
@@ -71,8 +73,39 @@ GOAL = (
     "num_ranks 3\nrank 0 {\na: calc 500 cpu 0\nb: send 4096b to 1 tag 2 cpu 1\nb requires a\n}\n/* c */\n"
     "rank 1 {\na: recv 4096b from 0 tag 2\nb: send 8b to 2\nb irequires a\n}\nrank 2 {\nrecv 8b from 1 nic 1 // d\n}\n"
 )
+SIMAI = (
+    "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 2 pp: 1 vpp: 1 ga: 1 all_gpus: 4 checkpoints: 0\n2\n"
+    "grad -1 1 NONE 0 1 ALLREDUCE 4096 1 REDUCESCATTER_DP_EP 4096 100\nmlp -1 700 ALLGATHER 4096 9 ALLTOALL_EP 64 7 NONE 0 0\n"
+)
 TRAFFIC = "source,destination,bytes,start_s\n0,1,1000000,0\n1,2,5e5,1e-6\n3,0,1GiB,0.5\n2,3,17,0\n"
 STAR = "star:hosts=4,bandwidth=1e9,latency=1e-6"
+COLLECTIVES = {
+    "l.log": "# nThread 1 nGpus 2 minBytes 8\n#  Rank  0 Group  0 Pid  7 on  host-a device  0 [0x07] NVIDIA H100 80GB HBM3\n"
+    "#  Rank  1 Group  0 Pid  7 on  host-a device  1 [0x0a] NVIDIA H100 80GB HBM3\n"
+    "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
+    "     1048576        262144     float     sum      -1    23.11   45.37   45.37      0    22.90   45.79   45.79      0\n"
+    "    67108864      16777216     float     sum      -1   327.34  205.01  205.01      0   327.20  205.10  205.10      0\n",
+    "j.json": '{"version": 3, "args": ["all_reduce_perf"], "nccl_version": 22807, "config": {"devices": [{"rank": 0, '
+    '"hostname": "a", "device_info": "NVIDIA H100"}, {"rank": 1, "hostname": "a", "device_info": "NVIDIA H100"}]}, '
+    '"results": [{"size": 1048576, "type": "float", "out_of_place": {"time": 23.1}, "in_place": {"time": 22.9}}]}',
+    "i.jsonl": '{"header": {"id": "0x7", "n_ranks": 2, "nnodes": 1}, "coll_perf": {"coll": "AllReduce", "coll_sn": 1, '
+    '"coll_msg_size_bytes": 1048576, "coll_exec_time_us": 23}}\n',
+    "o.txt": "# OSU MPI Allreduce Latency Test v7.3\n# Size       Avg Latency(us)\n1024              3.2\n1048576          61.5\n",
+}
+"""Measured collectives in each format."""
+ARGUMENTS = (
+    "NODES=1\nARGS=(\n --num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --bf16\n)\n"
+    'torchrun --nproc_per_node 8 --nnodes $NODES pretrain_gpt.py "${ARGS[@]}" --micro-batch-size 1 --global-batch-size 16 '
+    "--vocab-size 100 --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et|t|t|tL'\n",
+    "  num_layers ...................................... 2\n  hidden_size ..................................... 64\n"
+    "  num_attention_heads ............................. 4\n  seq_length ...................................... 32\n"
+    "  micro_batch_size ................................ 1\n  padded_vocab_size ............................... 128\n",
+    "MODEL_ARGS:\n  --num-layers: 2\n  --hidden-size: 64\n  --num-attention-heads: 4\n  --seq-length: 32\n"
+    "  --micro-batch-size: 1\n  --vocab-size: 100\n  --moe-layer-freq: ([0]*1+[1]*1)\n  --num-experts: 4\n",
+)
+"""Arguments of Megatron-LM: a script, a log and YAML."""
+PARTLY_READ = ("trace", "workload", "fabric", "collectives", "arguments")
+"""Kinds whose readers leave out a part of a file, in which a NaN may stand."""
 NOT_FINITE = re.compile(rb"""(?<!["'\w.])(NaN|nan|-?inf|-?1e999)(?!["'\w])""")
 TRACE = events(count=2)
 PLACEMENT = "gpu:0\ngpu:3\n"
@@ -124,9 +157,10 @@ class Inputs:
     Parameters
     ----------
     folder : files that `make_valid_files` wrote
+    kinds : kinds that are drawn; all if there are none
     """
 
-    def __init__(self, seed, folder):
+    def __init__(self, seed, folder, kinds=()):
         self._seed = seed
         self._content = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
         self._kinds = {
@@ -134,15 +168,17 @@ class Inputs:
             "topology": (self.topology, 10), "xml": (self.xml, 10), "traffic": (self.traffic, 6), "config": (self.config, 10),
             "experiment": (self.experiment, 5), "placement": (self.placement, 2), "layouts": (self.layouts, 2),
             "checkpoint": (self.checkpoint, 3), "matrix": (self.matrix, 3), "job": (self.job, 8), "log": (self.log, 3),
-            "trace": (self.trace, 8), "graph": (self.graph, 6),
+            "trace": (self.trace, 8), "graph": (self.graph, 6), "workload": (self.workload, 4), "fabric": (self.fabric, 10),
+            "collectives": (self.collectives, 8), "arguments": (self.arguments, 6),
         }  # fmt: skip
+        self._kinds = {name: self._kinds[name] for name in kinds or self._kinds}
 
     def __call__(self, number):
         draw = random.Random(f"{self._seed}-{number}")
         names = list(self._kinds)
         (kind,) = draw.choices(names, [self._kinds[name][1] for name in names])
         words, files = self._kinds[kind][0](draw)
-        tainted = kind != "trace" and any(NOT_FINITE.search(content) for content in files.values())
+        tainted = kind not in PARTLY_READ and any(NOT_FINITE.search(content) for content in files.values())
         return Input(kind, tuple(words), files, tainted)
 
     def words(self, draw):
@@ -277,6 +313,29 @@ class Inputs:
             traces[0] = mutated_bytes(draw, traces[0])
         words = ["replay", "t.0.et", "t.1.et", "groups.json", "--machine", STAR]
         return words, {"t.0.et": traces[0], "t.1.et": traces[1], "groups.json": groups}
+
+    def workload(self, draw):
+        return ["replay", "w.txt", "--machine", STAR], {"w.txt": mutated_lines(draw, SIMAI)}
+
+    def fabric(self, draw):
+        content = mutated_lines(draw, FABRICS[draw.choice(list(FABRICS))])
+        words = draw.choice((["import", "topology"], ["import"]))
+        return [*words, "f.txt", "--bandwidth", "50GB/s", "--out", "out.json"], {"f.txt": content}
+
+    def collectives(self, draw):
+        name = draw.choice(list(COLLECTIVES))
+        content = COLLECTIVES[name]
+        if name.startswith(("j", "i")) and draw.random() < 0.6:
+            content = self.tree(draw, content.encode(), json.loads, json_text)
+        else:
+            content = mutated_lines(draw, content)
+        words = draw.choice((["check"], ["import", "machine", "--into", "out.toml"]))
+        return [*words, name, "--machine", "h100-node", *draw.choice(([], ["--gpus", "2"]))], {name: content}
+
+    def arguments(self, draw):
+        content = mutated_lines(draw, draw.choice(ARGUMENTS))
+        words = draw.choice((["import", "job"], ["import"]))
+        return [*words, "a.sh", "--gpus", "8", "--approximate"], {"a.sh": content}
 
     def config(self, draw):
         content = self.tree(draw, json.dumps(draw.choice((CONFIG, GPT2))).encode(), json.loads, json_text)

@@ -101,6 +101,27 @@ def mutated_bytes(draw, content):
     return bytes(content)
 
 
+def mutated_lines(draw, text):
+    """The text with lines lost, doubled or exchanged, words replaced, or bytes changed."""
+    kind = draw.random()
+    if kind < 0.3:
+        return mutated_bytes(draw, text.encode())
+    lines = text.split("\n")
+    for _ in range(draw.randint(1, 3)):
+        place = draw.randrange(len(lines))
+        if kind < 0.75:
+            lines[place] = mutated_words(draw, lines[place])
+        elif kind < 0.85:
+            del lines[place]
+            lines = lines or [""]
+        elif kind < 0.95:
+            lines.insert(place, draw.choice(lines))
+        else:
+            other = draw.randrange(len(lines))
+            lines[place], lines[other] = lines[other], lines[place]
+    return "\n".join(lines).encode("utf-8", "surrogatepass")
+
+
 def json_text(value):
     """JSON of a tree, with infinity as 1e999 and NaN as NaN."""
     if isinstance(value, dict):

@@ -147,3 +147,19 @@ GRAPHML = """<?xml version='1.0' encoding='utf-8'?>
   </graph>
 </graphml>
 """
+
+
+FABRICS = {
+    "ibnetdiscover": ibnetdiscover(4, 2, 2),
+    "slurm-conf": (SAMPLES / "tree_topology.conf").read_text(),
+    "slurm-block": (SAMPLES / "block_topology.conf").read_text(),
+    "slurm-yaml": SLURM_YAML,
+    "topograph": (SAMPLES / "topograph_model_medium.yaml").read_text(),
+    "nccl": nccl_xml(4),
+    "nvidia-smi": nvidia_smi(4),
+    "graphml": GRAPHML,
+    "astra-sim": (SAMPLES / "astra_hgx_h100_16gpu.yml").read_text(),
+    "astra-json": '{"logical-dims": ["8", "2"]}',
+    "hwloc": HWLOC,
+}
+"""A valid description of each kind."""
