@@ -31,6 +31,15 @@ def time_unit(seconds: float) -> tuple[float, str]:
     return (1e3, "ms") if seconds >= 1e-3 else (1e6, "us")
 
 
+def memory_unit(size: float) -> tuple[float, str]:
+    """The factor from bytes to the unit in which a size is well read, and the unit.
+
+    >>> memory_unit(3e10), memory_unit(5e6), memory_unit(11)
+    ((1e-09, 'GB'), (1e-06, 'MB'), (1.0, 'B'))
+    """
+    return (1e-9, "GB") if size >= 1e9 else (1e-6, "MB") if size >= 1e6 else (1.0, "B")
+
+
 def compact(value: float) -> float:
     """A number with five significant digits, which no chart shows more of."""
     return float(f"{value:.5g}")
@@ -79,7 +88,7 @@ def stacked_bars(bars: Mapping[str, Mapping[str, float]], unit: str, *, limit: t
     ]
     if limit is not None:
         layers += _limit_line(*limit)
-    return {**PAGE_WIDTH, "height": {"step": 52}, "layer": layers}
+    return {**PAGE_WIDTH, "height": 52 * len(bars), "layer": layers}
 
 
 def _limit_line(value: float, text: str) -> list[Spec]:
@@ -104,12 +113,12 @@ def _categories(field: str, domain: Sequence[str]) -> Spec:
 
 def bars(values: Mapping[str, float], unit: str) -> Spec:
     """A horizontal bar for each name, with its value at the end."""
-    rows = [{"name": name, "v": compact(value)} for name, value in values.items()]
+    rows = [{"name": name, "v": compact(value), "end": compact(max(0.0, value))} for name, value in values.items()]
     y = {"field": "name", "type": "nominal", "sort": list(values), "title": None, "axis": {"labelLimit": 130}}
     x = {"field": "v", "type": "quantitative", "title": unit}
     return {
         **PAGE_WIDTH,
-        "height": {"step": 28},
+        "height": 28 * len(values),
         "data": {"values": rows},
         "layer": [
             {
@@ -118,7 +127,7 @@ def bars(values: Mapping[str, float], unit: str) -> Spec:
             },
             {
                 "mark": {"type": "text", "align": "left", "dx": 4, "color": INK},
-                "encoding": {"y": y, "x": x, "text": {"field": "v", "format": ".4~g"}},
+                "encoding": {"y": y, "x": {**x, "field": "end"}, "text": {"field": "v", "format": ".4~g"}},
             },
         ],
     }
@@ -138,7 +147,7 @@ def spans(rows: Sequence[str], values: str, categories: Sequence[str], unit: str
     names = {str(number): name for number, name in enumerate(categories)}
     return {
         **PAGE_WIDTH,
-        "height": {"step": ROW_HEIGHT},
+        "height": ROW_HEIGHT * len(rows),
         "data": {"values": values, "format": {"type": "csv"}},
         "transform": [{"calculate": f"{_lookup(names)}[datum.c]", "as": "kind"}],
         "params": [

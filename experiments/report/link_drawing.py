@@ -60,6 +60,8 @@ def links_section(links: Sequence[ExplainedLink], net: Network | None) -> Iterat
         f"A drawing of {whole}: {len(drawing.positions):,} nodes; {most.link} is used most, to "
         f"{format_percent(most.utilisation, digits=0)}. Wide lines are used more."
     )
+    if any(link.alike > 1 for link in busy):
+        label += " Of links with the same load one is marked."
     yield Section("Busiest links", charts=[Chart(_spec(drawing, busy), label, table)])
 
 
@@ -160,7 +162,7 @@ def _spec(drawing: Drawing, busy: Sequence[ExplainedLink]) -> Spec:
                 "x2": {"field": "x2"},
                 "y2": {"field": "y2"},
                 "color": _by_class([COLOURS[3], COLOURS[1], COLOURS[0], "var(--line)"]),
-                "strokeWidth": _by_class(WIDTHS),
+                "strokeWidth": {"field": "w", "type": "quantitative", "scale": None, "legend": None},
                 "strokeDash": _by_class(DASHES),
                 "tooltip": [{"field": "link"}, {"field": "used"}],
             },
@@ -188,7 +190,7 @@ def _spec(drawing: Drawing, busy: Sequence[ExplainedLink]) -> Spec:
 def _line(positions: Mapping[str, Position], pair: tuple[str, str], link: ExplainedLink | None) -> dict[str, Any]:
     (x, y), (x2, y2) = positions[pair[0]], positions[pair[1]]
     place = _class_of(None if link is None else link.utilisation)
-    ends = {"x": compact(x), "y": compact(y), "x2": compact(x2), "y2": compact(y2), "c": place}
+    ends = {"x": compact(x), "y": compact(y), "x2": compact(x2), "y2": compact(y2), "c": place, "w": WIDTHS[place]}
     if link is None:
         return {**ends, "link": f"{pair[0]}-{pair[1]}", "used": "less than the busiest"}
     return {**ends, "link": link.link, "used": percent(link.utilisation, signed=False)}
@@ -197,4 +199,4 @@ def _line(positions: Mapping[str, Position], pair: tuple[str, str], link: Explai
 def _by_class(values: Sequence[Any]) -> Spec:
     """A channel with a value for each class of use."""
     scale = {"domain": list(CLASSES), "range": list(values)}
-    return {"field": "use", "type": "ordinal", "scale": scale, "legend": LEGEND}
+    return {"field": "use", "type": "nominal", "scale": scale, "legend": LEGEND}

@@ -6,7 +6,7 @@ const config = {
   background: null,
   font: "system-ui, sans-serif",
   axis: { labelColor: ink, titleColor: ink, gridColor: "var(--line)", domainColor: "var(--soft)", tickColor: "var(--soft)", titleFontWeight: "normal" },
-  legend: { labelColor: ink, titleColor: ink, labelLimit: 220 },
+  legend: { labelColor: ink, titleColor: ink, labelLimit: 280 },
   title: { color: ink },
   text: { color: ink },
   view: { stroke: null },
@@ -17,8 +17,9 @@ async function draw(number) {
   const dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
   try {
     const result = await vegaEmbed(place, entries[number].spec, {
-      mode: "vega-lite", renderer: "svg", actions: false, config: config, tooltip: { theme: dark ? "dark" : "light" },
+      mode: "vega-lite", logLevel: 1, renderer: "svg", actions: false, config: config, tooltip: { theme: dark ? "dark" : "light" },
     });
+    await result.view.resize().runAsync();  // the legend has its columns only when the width is known
     views[number] = result.view;
     place.querySelectorAll("select, input").forEach((input) => {
       const name = input.closest(".vega-bind").querySelector(".vega-bind-name");

@@ -11,7 +11,7 @@ from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.explain.explanation import Explanation, explain_record
 from quadrille.experiments.output.tables import milliseconds, percent
 from quadrille.experiments.records.record_table import activity, shown_ops, summary_lines
-from quadrille.experiments.report.charts import bars, stacked_bars, time_unit
+from quadrille.experiments.report.charts import bars, memory_unit, stacked_bars, time_unit
 from quadrille.experiments.report.elements import Chart, Part, Section, Table
 from quadrille.experiments.report.link_drawing import links_section
 from quadrille.experiments.report.machine_section import RecordMachine, machine_section
@@ -24,9 +24,6 @@ from quadrille.experiments.workloads.training_lines import (
     training_lines,
     workload_text,
 )
-
-GB = 1e9
-"""Bytes in a GB, the unit of memory in charts."""
 
 
 def record_part(record: Record, source: str, timeline: Timeline | None) -> Part:
@@ -64,13 +61,18 @@ def part_title(record: Record) -> str:
 
 def record_verdict(record: Record) -> str:
     """The answer of a record in a sentence."""
-    work = "multiplication" if record.workload.matmul is not None else "run of training steps"
+    work = "multiplication" if record.workload.matmul is not None else _training_words(record)
     where = f"{record.ranks:,} rank{'s' if record.ranks > 1 else ''}"
     where += f" of {record.machine.name}" if record.machine is not None else ""
     took = "is predicted to take" if record.kind == "predicted" else "took"
     step = record.seconds_per_iteration
-    each = f", {format_seconds(step)} a step" if step is not UNSET else ""
+    has_steps = step is not UNSET and record.options.steps not in (UNSET, 1)
+    each = f", {format_seconds(step)} a step" if has_steps and step is not UNSET else ""
     return f"The {work} on {where} {took} {format_seconds(record.seconds)}{each}."
+
+
+def _training_words(record: Record) -> str:
+    return "training step" if record.options.steps in (UNSET, 1) else f"run of {record.options.steps} training steps"
 
 
 def causes_section(explanation: Explanation, names: tuple[str, str] = ("critical path", "mean rank")) -> Section:
@@ -163,9 +165,10 @@ def _memory_section(record: Record, machine: RecordMachine) -> Iterator[Section]
     if not by_kind:
         return
     held = machine.memory_bytes
-    limit = (held / GB, f"a device has {format_bytes(held)}") if held else None
+    factor, unit = memory_unit(max(held, sum(by_kind.values())))
+    limit = (factor * held, f"a device has {format_bytes(held)}") if held else None
     spec = stacked_bars(
-        {"fullest rank": {kind: size / GB for kind, size in by_kind.items()}}, "memory [GB]", limit=limit
+        {"fullest rank": {kind: factor * size for kind, size in by_kind.items()}}, f"memory [{unit}]", limit=limit
     )
     total = device_bytes(by_kind)
     room = f" of {format_bytes(held)}" if held else ""

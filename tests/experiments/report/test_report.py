@@ -146,7 +146,7 @@ def test_a_command_without_an_experiment_of_flags_has_no_experiment_file(command
         (["missing.json"], "does not exist"),
         (["broken.json"], "broken.json"),
         (["empty.json"], "is empty"),
-        (["model.json"], "accepted are"),
+        (["model.json"], "is accepted"),
     ],
 )
 def test_what_cannot_be_shown_is_refused_in_a_line(tmp_path, monkeypatch, paths, words):
