@@ -139,7 +139,7 @@ def spans(rows: Sequence[str], values: str, categories: Sequence[str], unit: str
     Parameters
     ----------
     rows : names of the rows, from the top
-    values : CSV with the columns r (row), a and b (begin and end), c (number of the category), n (name)
+    values : CSV with the columns r (number of the row), a and b (begin and end), c (number of the category), n (name)
     categories : names of the categories, by number
     unit : title of the axis of time
     """
@@ -149,7 +149,10 @@ def spans(rows: Sequence[str], values: str, categories: Sequence[str], unit: str
         **PAGE_WIDTH,
         "height": ROW_HEIGHT * len(rows),
         "data": {"values": values, "format": {"type": "csv"}},
-        "transform": [{"calculate": f"{_lookup(names)}[datum.c]", "as": "kind"}],
+        "transform": [
+            {"calculate": f"{_lookup(names)}[datum.c]", "as": "kind"},
+            {"calculate": f"{_lookup({str(place): row for place, row in enumerate(rows)})}[datum.r]", "as": "row"},
+        ],
         "params": [
             {
                 "name": "zoom",
@@ -159,7 +162,7 @@ def spans(rows: Sequence[str], values: str, categories: Sequence[str], unit: str
         ],
         "mark": {"type": "rect", "clip": True, "aria": False, "stroke": "var(--page)", "strokeWidth": 0.3},
         "encoding": {
-            "y": {"field": "r", "type": "nominal", "sort": list(rows), "title": None, "axis": {"labelLimit": 130}},
+            "y": {"field": "row", "type": "nominal", "sort": list(rows), "title": None, "axis": {"labelLimit": 130}},
             "x": {"field": "a", "type": "quantitative", "title": unit, "scale": {"nice": False}},
             "x2": {"field": "b"},
             "color": {

@@ -21,7 +21,7 @@ def path_section(explanation: Explanation) -> Iterator[Section]:
     rectangles, causes = _rectangles(path)
     shown = merged(rectangles, explanation.seconds)
     factor, unit = time_unit(explanation.seconds)
-    spec = spans(causes, csv_of(shown, causes, factor), causes, f"time [{unit}]")
+    spec = spans(causes, csv_of(shown, causes, causes, factor), causes, f"time [{unit}]")
     by_op = joined_by_op(path)
     longest = max(by_op, key=lambda segment: segment.seconds)
     label = (

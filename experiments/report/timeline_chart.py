@@ -15,7 +15,7 @@ from quadrille.experiments.report.elements import Chart, Table
 
 MOST_RANKS = 8
 """Number of ranks with a row of their own."""
-MOST_RECTANGLES = 1500
+MOST_RECTANGLES = 800
 """Number of rectangles of a chart; 20 such charts stay below 2 MB."""
 FINEST = 2000
 """Number of parts of the makespan; spans that are shorter than a part are merged with equal neighbours."""
@@ -56,7 +56,7 @@ def timeline_chart(timeline: Timeline, activities: Mapping[str, str]) -> Chart:
     categories = _named_categories(seconds)
     factor, unit = time_unit(timeline.makespan)
     rows = sorted({rectangle.row for rectangle in rectangles}, key=_row_order)
-    spec = spans(rows, csv_of(rectangles, categories, factor), categories, f"time [{unit}]")
+    spec = spans(rows, csv_of(rectangles, rows, categories, factor), categories, f"time [{unit}]")
     return Chart(
         spec, _label(timeline, ranks, len(rectangles), len(shown.spans)), _table(rectangles, rows), zoom="zoom_a"
     )
@@ -132,14 +132,15 @@ def _named_categories(seconds: Mapping[str, float]) -> list[str]:
     return names if len(names) <= len(COLOURS) else [*names[: len(COLOURS) - 1], OTHERS]
 
 
-def csv_of(rectangles: Sequence[Rectangle], categories: Sequence[str], factor: float) -> str:
+def csv_of(rectangles: Sequence[Rectangle], rows: Sequence[str], categories: Sequence[str], factor: float) -> str:
     """The rectangles as CSV; names are quoted."""
     number_of = {name: number for number, name in enumerate(categories)}
+    place_of = {row: place for place, row in enumerate(rows)}
     lines = ["r,a,b,c,n"]
     for rectangle in rectangles:
         number = number_of.get(rectangle.category, len(categories) - 1)
-        begin, end = (f"{factor * time:.6g}" for time in (rectangle.begin, rectangle.end))
-        lines.append(f"{_cell(rectangle.row)},{begin},{end},{number},{_cell(rectangle.label)}")
+        begin, end = (f"{factor * time:.5g}" for time in (rectangle.begin, rectangle.end))
+        lines.append(f"{place_of[rectangle.row]},{begin},{end},{number},{_cell(rectangle.label)}")
     return "\n".join(lines)
 
 

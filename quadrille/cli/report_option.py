@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO
 
-from quadrille.cli.app import is_first
-
 STDOUT = "-"
 
 
@@ -26,11 +24,13 @@ def run_and_report(
     arguments, values : positional and named values of the command, among them `json`
     """
     from quadrille.experiments.report.report import check_report
+    from quadrille.runtime.host.world import RANK_VARIABLES
 
+    is_first = all(os.environ.get(name, "0") == "0" for name in RANK_VARIABLES)
     check_report(report, _texts(values), "--report")
     with _answer_files(values) as (files, folder):
         status = command(*arguments, **{**values, **files})
-        if is_first(os.environ):
+        if is_first:
             _write(report, folder, values)
     return status
 
