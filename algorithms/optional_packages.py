@@ -11,7 +11,15 @@ from quadrille.algorithms.errors import InputError
 
 DISTRIBUTION = "quadrille-hpc"
 """Name on the package index; the import name and the command are `quadrille`."""
-EXTRAS = {"matplotlib": "plot", "altair": "report", "submitit": "slurm", "optuna": "search", "pyroute2": "lab"}
+EXTRAS = {
+    "matplotlib": "plot",
+    "altair": "report",
+    "jinja2": "report",
+    "vl_convert": "report",
+    "submitit": "slurm",
+    "optuna": "search",
+    "pyroute2": "lab",
+}
 """The extra of pyproject.toml that installs a package, by the package's import name."""
 PURPOSES = {
     "plot": "a figure",

@@ -119,7 +119,7 @@ def explain_file(path: str) -> Explanation:
     ------
     InputError : a file of another kind
     """
-    schema = _schema(path)
+    schema = schema_of(path)
     if schema in EXPLAINABLE_SCHEMAS:
         return _explain_answer(schema_files.read(path, ExplainableAnswer, schema), EXPLAINABLE_SCHEMAS[schema])
     if schema.startswith("quadrille/") and not schema.startswith("quadrille/record/"):
@@ -134,7 +134,7 @@ EXPLAINABLE_SCHEMAS = {"quadrille/collective/1": "collective", "quadrille/flows/
 """Schemas that can be explained in addition to records, and the name of each kind of file."""
 
 
-def _schema(path: str) -> str:
+def schema_of(path: str) -> str:
     """The schema that a JSON file names; empty for any other file, whose fault `load_record` then reports."""
     try:
         return msgspec.json.decode(read_bytes(path), type=_Header).schema

@@ -92,8 +92,8 @@ def _shares(record: Record) -> list[tuple[str, float]]:
     seconds: dict[str, float] = {}
     for op in record.ops:
         charged = op.exposed_seconds if _charges_exposed(op, record.grid) else op.seconds
-        activity = _activity(op, record.grid)
-        seconds[activity] = seconds.get(activity, 0.0) + charged
+        name = activity(op, record.grid)
+        seconds[name] = seconds.get(name, 0.0) + charged
     shares = [(name, op_seconds / record.seconds) for name, op_seconds in seconds.items() if record.seconds]
     large = [(name, share) for name, share in shares if share >= SMALL_SHARE]
     return sorted(large, key=lambda item: -item[1])
@@ -104,13 +104,13 @@ def _charges_exposed(op: OpRecord, grid: Mapping[Axis, int]) -> bool:
     return op.kind in HOST_SHARES or (op.axis is not None and not _is_of_one_rank(op, grid))
 
 
-def _activity(op: OpRecord, grid: Mapping[Axis, int]) -> str:
-    """The name of the share that an op belongs to.
+def activity(op: OpRecord, grid: Mapping[Axis, int]) -> str:
+    """The activity that an op belongs to: products, attention, or communication over an axis.
 
     A receive or a send lasts until the other stage is there, so both hold the bubbles of a pipeline.
 
     >>> receive = OpRecord(name="receive X", kind="receive", axis="pipeline", seconds=1.0)
-    >>> _activity(receive, {"pipeline": 2}), _activity(OpRecord(name="attention", kind="kernel", seconds=1.0), {})
+    >>> activity(receive, {"pipeline": 2}), activity(OpRecord(name="attention", kind="kernel", seconds=1.0), {})
     ('waiting and messages between pipeline stages', 'attention')
     """
     if op.axis is not None and not _is_of_one_rank(op, grid):

@@ -15,6 +15,7 @@ app.panels = {
         "sweep",
         "schedule",
         "explain",
+        "report",
         "place",
         "collective",
         "flows",

@@ -11,8 +11,9 @@ The function gets the values as typed. The help text lists the flags of a comman
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import click
 from click.core import ParameterSource
@@ -92,6 +93,24 @@ def argument(
 ) -> Argument:
     """A positional argument."""
     return Argument(metavar, text, complete, callback)
+
+
+def with_report(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A command that has the parameter `json`, with the flag `--report`: its answer becomes a report."""
+
+    @wraps(command)
+    def reporting(*arguments: Any, report: str = "", **values: Any) -> Any:
+        if not report or (values.get("resume") and not values["json"]):
+            return command(*arguments, **values)
+        from quadrille.cli.report_option import run_and_report
+
+        return run_and_report(command, report, arguments, values)
+
+    kind = flag("--report", "FILE.html", "Write a report of the result in one HTML file.")
+    parameter = Parameter("report", Parameter.KEYWORD_ONLY, default="", annotation=Annotated[str, kind])
+    declared = Signature([*signature(command).parameters.values(), parameter])
+    reporting.__signature__ = declared  # type: ignore[attr-defined]
+    return reporting
 
 
 def typed(context: click.Context, values: Iterable[str]) -> set[str]:

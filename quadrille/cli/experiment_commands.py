@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 import click
 
 from quadrille.cli.app import app, is_first
-from quadrille.cli.command_declarations import argument, flag, switch, typed
+from quadrille.cli.command_declarations import argument, flag, switch, typed, with_report
 from quadrille.cli.network_commands import COLLECTIVE
 from quadrille.cli.shared_flags import (
     DESTINATIONS,
@@ -134,6 +134,7 @@ def detail_of(values: dict[str, Any]) -> "Detail":
 
 
 @app.command("run", text="Measure a multiplication or training steps on MPI ranks.")
+@with_report
 @with_flags(*EXPERIMENT_AND_RUN)
 def run(context: click.Context, **values: Any) -> None:
     """Measure the experiment."""
@@ -156,6 +157,7 @@ def run(context: click.Context, **values: Any) -> None:
 
 
 @app.command("simulate", text="Predict a multiplication or training steps on a machine.")
+@with_report
 @with_flags(*EXPERIMENT_AND_RUN)
 def simulate(context: click.Context, **values: Any) -> None:
     """Predict the experiment."""
@@ -219,6 +221,7 @@ def schedule(context: click.Context, **values: Any) -> None:
 
 
 @app.command()
+@with_report
 def compare(
     context: click.Context,
     predicted: Annotated[str, argument("PREDICTED", "A record, or a folder of records.")],
@@ -286,6 +289,7 @@ SWEEP = flags_of(
 
 
 @app.command()
+@with_report
 @with_flags(FROM_FILE, EXPERIMENT, TRAINING, EXECUTION, SWEPT_COLLECTIVE, ON_MACHINE, SWEEP, NO_PROGRESS)
 def sweep(context: click.Context, **values: Any) -> None:
     """Predict every combination of the values of some flags.
@@ -305,6 +309,7 @@ def sweep(context: click.Context, **values: Any) -> None:
 
 
 @app.command()
+@with_report
 def explain(
     context: click.Context,
     record: Annotated[

@@ -17,7 +17,21 @@ from quadrille.cli.command_declarations import typed
 SCHEMA = "quadrille/experiment/1"
 REWORDED = ("attention", "recompute")
 """Parameters whose words had another meaning in older records; their values come from the record's options."""
-DESTINATIONS = ("json", "csv", "trace", "timeline", "ranks", "plot", "figure", "save", "c", "da", "db", "from_record")
+DESTINATIONS = (
+    "json",
+    "csv",
+    "trace",
+    "timeline",
+    "ranks",
+    "plot",
+    "figure",
+    "report",
+    "save",
+    "c",
+    "da",
+    "db",
+    "from_record",
+)
 """Parameters that name output files; they are not taken from a record's command."""
 REPEATED = ("simulate", "run", "schedule")
 """Commands that a record can repeat."""

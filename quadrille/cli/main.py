@@ -87,6 +87,13 @@ def load_lookups() -> object:
     return lookup_commands
 
 
+def load_reporting() -> object:
+    """The module with the command that makes reports."""
+    from quadrille.cli import report_command
+
+    return report_command
+
+
 def load_imports() -> object:
     """The module with the commands that read files of other programs."""
     from quadrille.cli import import_commands
@@ -119,6 +126,7 @@ app.modules += [
     CommandModule(("simulate", "run", "schedule", "compare", "explain", "sweep", "operands"), load_experiments),
     CommandModule(("rank",), load_ranking),
     CommandModule(("place",), load_placing),
+    CommandModule(("report",), load_reporting),
     CommandModule(("replay",), load_exports),
     CommandModule(("launch", "calibrate", "bench"), load_hosts),
     CommandModule(("models", "topologies", "schema", "completion"), load_lookups),

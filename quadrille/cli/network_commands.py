@@ -7,7 +7,7 @@ from typing import Annotated, Any, cast, get_args
 import click
 
 from quadrille.cli.app import app, topology_group
-from quadrille.cli.command_declarations import argument, flag, switch
+from quadrille.cli.command_declarations import argument, flag, switch, with_report
 from quadrille.cli.parsing.flags import CollectiveFlags
 from quadrille.cli.shared_flags import (
     ON_NETWORK,
@@ -60,6 +60,7 @@ COLLECTIVE_SWITCHES = flags_of(
 
 
 @app.command()
+@with_report
 @with_flags(
     [
         Parameter(
@@ -119,6 +120,7 @@ def collective_command() -> Callable[..., None]:
         annotation=Annotated[str, argument("KIND", "all-gather, all-reduce, broadcast, …")],
     )
 
+    @with_report
     @with_flags([kind], COLLECTIVE, flags_of(json=(Json, "")), ON_NETWORK, COLLECTIVE_SWITCHES)
     def command(context: click.Context, **values: Any) -> None:
         from quadrille.cli.parsing.collectives import parse_kind, parse_question
@@ -145,6 +147,7 @@ app.command("collective", text="Predict one collective, and what bounds it.")(co
 
 
 @app.command()
+@with_report
 @with_flags(
     [
         Parameter(

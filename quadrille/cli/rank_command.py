@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import click
 
 from quadrille.cli.app import app
-from quadrille.cli.command_declarations import flag, switch
+from quadrille.cli.command_declarations import flag, switch, with_report
 from quadrille.cli.parsing.flags import RankFlags
 from quadrille.cli.shared_flags import (
     FROM_FILE,
@@ -142,6 +142,7 @@ Jobs = Annotated[str, flag("--jobs", "N", "Processes that share the configuratio
 
 
 @app.command("rank")
+@with_report
 @with_flags(FROM_FILE, RANKED, GRANULARITY, ON_MACHINE, flags_of(json=(Json, ""), jobs=(Jobs, "1")), NO_PROGRESS)
 def rank(invocation: click.Context, **values: Any) -> None:
     """Rank the configurations of a GPT by a closed form of its step.  The best are simulated.

@@ -1,0 +1,217 @@
+"""The part of a report about a comparison: predicted beside measured in total and op by op, and why they differ."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from quadrille.algorithms.formats.percentiles import percentiles
+from quadrille.algorithms.formats.record import Record
+from quadrille.algorithms.units import format_percent, format_seconds
+from quadrille.experiments.compare.comparison import Comparison, OpComparison, Times
+from quadrille.experiments.compare.problem import problem_label
+from quadrille.experiments.compare.record_folders import FolderComparison
+from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent
+from quadrille.experiments.report.charts import COLOURS, LEGEND, PAGE_WIDTH, bars, compact, time_unit
+from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Table
+from quadrille.experiments.report.repeat import repeat_section
+
+MOST_OPS = 30
+"""Number of ops that the chart shows: those whose predicted and measured times differ most, or take longest."""
+SIDES = ("predicted", "measured")
+TOTAL = "total"
+Interval = tuple[float, float]
+COLUMNS = ("", "predicted", "measured", "error", "drift removed", "spread")
+
+
+def comparison_part(compared: Comparison, source: str, measured: Record | None = None) -> Part:
+    """The part of a report about one comparison.
+
+    Parameters
+    ----------
+    source : name of the file, or of both records
+    measured : measured record, whose repeats give the intervals of ops; None if it is not at hand
+    """
+    intervals = {} if measured is None else _intervals(measured)
+    sections = [
+        _ops_section(compared, intervals),
+        _causes_section(compared),
+        _noise_section(compared),
+        *([repeat_section(compared.provenance)] if compared.provenance is not None else []),
+    ]
+    title = f"Comparison: {problem_label(compared.problem)}"
+    return Part(
+        title, comparison_verdict(compared), [_interval_sentence(compared), *compared.remarks], sections, source
+    )
+
+
+def comparison_verdict(compared: Comparison) -> str:
+    """The answer of a comparison in a sentence."""
+    both = compared.seconds
+    error = UNKNOWN if both.relative_error is None else format_percent(both.relative_error, signed=True)
+    return f"Predicted {format_seconds(both.predicted)}, measured {format_seconds(both.measured)}: {error}."
+
+
+def _interval_sentence(compared: Comparison) -> str:
+    noise = compared.noise
+    if not noise.interval_known:
+        return "The prediction has no interval."
+    holds = "holds" if noise.interval_holds_measurement else "does not hold"
+    low, high = format_seconds(noise.predicted_low_seconds), format_seconds(noise.predicted_high_seconds)
+    return f"The 90 % interval of the prediction, {low} to {high}, {holds} the measurement."
+
+
+def _intervals(measured: Record) -> dict[str, Interval]:
+    """The 5th and the 95th percentile of the repeats of each op [s]; of ops with several repeats."""
+    repeated = {op.name: percentiles(op.seconds_of_repeats) for op in measured.ops if len(op.seconds_of_repeats) > 1}
+    return {name: (times.low, times.high) for name, times in repeated.items()}
+
+
+def _ops_section(compared: Comparison, intervals: Mapping[str, Interval]) -> Section:
+    shown = _shown_ops(compared.ops)
+    factor, unit = time_unit(max(compared.seconds.predicted, compared.seconds.measured))
+    noise = compared.noise
+    of_total: dict[str, Interval] = {}
+    if noise.interval_known:
+        of_total["predicted"] = noise.predicted_low_seconds, noise.predicted_high_seconds
+    if noise.repeats > 1:
+        of_total["measured"] = noise.low_seconds, noise.high_seconds
+    points = list(_points(TOTAL, compared.seconds, of_total, factor))
+    for op in shown:
+        points += _points(op.name, op.seconds, _measured_interval(intervals, op.name), factor)
+    hidden = len(compared.ops) - len(shown)
+    lines = [f"The chart shows {len(shown)} of {len(compared.ops)} ops; the table has all."] if hidden else []
+    if not intervals:
+        lines.append("The intervals of single ops are in the measured record, which is not at hand.")
+    label = "Predicted time (diamonds) beside measured time (circles), in total and by op; lines are intervals of 90 %."
+    rows = [_row(TOTAL, compared.seconds), *(_row(op.name, op.seconds) for op in compared.ops)]
+    spec = paired_points([TOTAL, *(op.name for op in shown)], points, f"time [{unit}]")
+    return Section("Predicted and measured", lines, [Chart(spec, label, Table(COLUMNS, rows))])
+
+
+def _shown_ops(ops: Sequence[OpComparison]) -> list[OpComparison]:
+    """The ops that take longest on either side, the longest first."""
+    ordered = sorted(ops, key=lambda op: -max(op.seconds.predicted, op.seconds.measured))
+    return ordered[:MOST_OPS]
+
+
+def _measured_interval(intervals: Mapping[str, Interval], name: str) -> dict[str, Interval]:
+    return {"measured": intervals[name]} if name in intervals else {}
+
+
+def _points(name: str, times: Times, intervals: Mapping[str, Interval], factor: float) -> Iterable[dict[str, Any]]:
+    """A point for each side, with its interval where that is known."""
+    for side, seconds in zip(SIDES, (times.predicted, times.measured), strict=True):
+        low, high = intervals.get(side, (seconds, seconds))
+        yield {
+            "op": name,
+            "side": side,
+            "v": compact(factor * seconds),
+            "low": compact(factor * low),
+            "high": compact(factor * high),
+        }
+
+
+def paired_points(names: Sequence[str], points: Sequence[Mapping[str, Any]], unit: str) -> Spec:
+    """A row for each name, with the predicted point above the measured point, and a line for each interval.
+
+    Parameters
+    ----------
+    points : rows with the keys op, side, v, low and high
+    unit : title of the axis
+    """
+    y = {
+        "field": "op",
+        "type": "nominal",
+        "sort": list(names),
+        "title": None,
+        "axis": {"labelLimit": 150, "grid": True},
+    }
+    offset = {"field": "side", "type": "nominal", "scale": {"domain": list(SIDES)}}
+    colour = {
+        "field": "side",
+        "type": "nominal",
+        "scale": {"domain": list(SIDES), "range": [COLOURS[0], COLOURS[3]]},
+        "legend": LEGEND,
+    }
+    shape = {**colour, "scale": {"domain": list(SIDES), "range": ["diamond", "circle"]}}
+    place = {"y": y, "yOffset": offset}
+    return {
+        **PAGE_WIDTH,
+        "height": 30 * len(names),
+        "data": {"values": list(points)},
+        "layer": [
+            {
+                "mark": {"type": "rule", "strokeWidth": 2},
+                "encoding": {
+                    **place,
+                    "x": {"field": "low", "type": "quantitative", "title": unit},
+                    "x2": {"field": "high"},
+                    "color": colour,
+                },
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
+                "encoding": {
+                    **place,
+                    "x": {"field": "v", "type": "quantitative", "title": unit},
+                    "color": colour,
+                    "shape": shape,
+                    "tooltip": [{"field": name} for name in ("op", "side", "v", "low", "high")],
+                },
+            },
+        ],
+    }
+
+
+def _row(name: str, times: Times) -> tuple[str, ...]:
+    return (
+        name,
+        milliseconds(times.predicted),
+        milliseconds(times.measured),
+        percent(times.relative_error),
+        percent(times.relative_error_drift_removed),
+        percent(times.spread, signed=False),
+    )
+
+
+def _causes_section(compared: Comparison) -> Section:
+    causes = compared.attribution_seconds.by_cause()
+    measured = compared.seconds.measured
+    factor, unit = time_unit(max(map(abs, causes.values())))
+    most = max(causes, key=lambda cause: abs(causes[cause]))
+    label = (
+        f"Predicted less measured time, by cause; the largest difference is in {most}, {milliseconds(causes[most])}."
+    )
+    rows = [(str(cause), milliseconds(part), percent(part / measured)) for cause, part in causes.items()]
+    spec = bars({str(cause): factor * part for cause, part in causes.items()}, f"predicted less measured [{unit}]")
+    return Section("Why they differ", charts=[Chart(spec, label, Table(("cause", "difference", "of measured"), rows))])
+
+
+def _noise_section(compared: Comparison) -> Section:
+    noise, drift = compared.noise, compared.drift
+    rows = [
+        ("repeats", str(noise.repeats)),
+        ("median", milliseconds(noise.median_seconds)),
+        ("5th to 95th percentile", f"{milliseconds(noise.low_seconds)} to {milliseconds(noise.high_seconds)}"),
+        ("error within the noise", {None: "not known", True: "yes", False: "no"}[noise.within_noise]),
+        ("drift since calibration", UNKNOWN if drift.total is None else percent(drift.total - 1)),
+    ]
+    return Section("Noise and drift", tables=[Table(("measurement", ""), rows, names=2)])
+
+
+def folder_part(compared: FolderComparison, source: str) -> Part:
+    """The part of a report about two folders of records: all pairs, and the sizes of the errors."""
+    pairs, summary = compared.comparisons, compared.summary
+    factor, unit = time_unit(max(pair.seconds.measured for pair in pairs))
+    names = [f"{number}: {problem_label(pair.problem)}" for number, pair in enumerate(pairs, 1)]
+    points = [
+        point for name, pair in zip(names, pairs, strict=True) for point in _points(name, pair.seconds, {}, factor)
+    ]
+    rows = [_row(name, pair.seconds) for name, pair in zip(names, pairs, strict=True)]
+    label = "Predicted time (diamonds) beside measured time (circles) of each pair of records."
+    chart = Chart(paired_points(names, points, f"time [{unit}]"), label, Table(COLUMNS, rows))
+    verdict = (
+        f"Over {summary.cases} pairs the median error is {format_percent(summary.median)}, the 90th percentile "
+        f"{format_percent(summary.p90)}, the worst {format_percent(summary.worst)}."
+    )
+    sections = [Section("Predicted and measured", charts=[chart]), repeat_section(compared.provenance)]
+    return Part(f"Comparison of {summary.cases} pairs of records", verdict, compared.remarks, sections, source)

@@ -1,0 +1,231 @@
+"""The part of a report about one record, predicted or measured."""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+from msgspec import UNSET
+
+from quadrille.algorithms.formats.record import OpRecord, Record, device_bytes
+from quadrille.algorithms.timelines.timeline import Timeline
+from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.experiments.explain.explanation import Explanation, explain_record
+from quadrille.experiments.output.tables import milliseconds, percent
+from quadrille.experiments.records.record_table import activity, shown_ops, summary_lines
+from quadrille.experiments.report.charts import bars, memory_unit, stacked_bars, time_unit
+from quadrille.experiments.report.elements import Chart, Part, Section, Table
+from quadrille.experiments.report.link_drawing import links_section
+from quadrille.experiments.report.machine_section import RecordMachine, machine_section
+from quadrille.experiments.report.path_chart import path_section
+from quadrille.experiments.report.repeat import repeat_section
+from quadrille.experiments.report.timeline_chart import timeline_chart
+from quadrille.experiments.workloads.training_lines import (
+    approximation_lines,
+    model_lines,
+    training_lines,
+    workload_text,
+)
+
+
+def record_part(record: Record, source: str, timeline: Timeline | None) -> Part:
+    """The part of a report about a record.
+
+    Parameters
+    ----------
+    source : name of the record's file
+    timeline : timeline of the run; None if there is no file of it
+    """
+    explanation = explain_record(record)
+    machine = RecordMachine.of(record)
+    sections = [
+        causes_section(explanation),
+        _timeline_section(record, timeline),
+        *_exposed_section(record),
+        *_memory_section(record, machine),
+        *links_section(explanation.links, machine.network),
+        *path_section(explanation),
+        _ops_section(record),
+        _experiment_section(record),
+        machine_section(record, machine),
+        repeat_section(record.provenance),
+    ]
+    lines = [*summary_lines(record), *explanation.summary, *explanation.lacking]
+    return Part(part_title(record), record_verdict(record), lines, sections, source)
+
+
+def part_title(record: Record) -> str:
+    """The kind, the workload, the grid and the machine."""
+    grid = ",".join(f"{axis}={length}" for axis, length in record.grid.items() if length > 1) or "x=1"
+    on = f" on {record.machine.name}" if record.machine is not None else ""
+    return f"{record.kind.capitalize()}: {workload_text(record.workload)}, {grid}{on}"
+
+
+def record_verdict(record: Record) -> str:
+    """The answer of a record in a sentence."""
+    work = "multiplication" if record.workload.matmul is not None else _training_words(record)
+    where = f"{record.ranks:,} rank{'s' if record.ranks > 1 else ''}"
+    where += f" of {record.machine.name}" if record.machine is not None else ""
+    took = "is predicted to take" if record.kind == "predicted" else "took"
+    step = record.seconds_per_iteration
+    has_steps = step is not UNSET and record.options.steps not in (UNSET, 1)
+    each = f", {format_seconds(step)} a step" if has_steps and step is not UNSET else ""
+    return f"The {work} on {where} {took} {format_seconds(record.seconds)}{each}."
+
+
+def _training_words(record: Record) -> str:
+    return "training step" if record.options.steps in (UNSET, 1) else f"run of {record.options.steps} training steps"
+
+
+def causes_section(explanation: Explanation, names: tuple[str, str] = ("critical path", "mean rank")) -> Section:
+    """The section of the time by cause, on the critical path and on the mean rank.
+
+    Parameters
+    ----------
+    names : names of the two views
+    """
+    factor, unit = time_unit(explanation.seconds)
+    views: list[Mapping[str, float]] = [
+        {str(part): seconds for part, seconds in explanation.path_seconds_by_part.items()},
+        {str(part): seconds for part, seconds in explanation.mean_seconds_by_part.items()},
+    ]
+    shown = {name: view for name, view in zip(names, views, strict=True) if view}
+    title = "Time by cause"
+    if not shown:
+        return Section(title, ["This file has no times by cause."])
+    scaled = {name: {part: factor * seconds for part, seconds in view.items()} for name, view in shown.items()}
+    causes = list(dict.fromkeys(part for view in shown.values() for part in view))
+    rows = [
+        (cause, *(cell for view in shown.values() for cell in _with_share(view.get(cause, 0.0), explanation.seconds)))
+        for cause in causes
+    ]
+    table = Table(("cause", *(column for name in shown for column in (name, "share"))), rows)
+    label = (
+        f"The time by cause: {'; '.join(_largest(name, view, explanation.seconds) for name, view in shown.items())}."
+    )
+    lines = [
+        f"On the {name} times overlap: they add up to more than the total."
+        for name, view in shown.items()
+        if min(view.values()) < 0
+    ]
+    return Section(title, lines, [Chart(stacked_bars(scaled, f"time [{unit}]"), label, table)])
+
+
+def _with_share(seconds: float, total: float) -> tuple[str, str]:
+    return milliseconds(seconds), percent(seconds / total if total else None, signed=False)
+
+
+def _largest(name: str, view: Mapping[str, float], total: float) -> str:
+    cause, most = max(view.items(), key=lambda item: item[1])
+    return f"on the {name} most is {cause}, {percent(most / total if total else None, signed=False)}"
+
+
+def _timeline_section(record: Record, timeline: Timeline | None) -> Section:
+    if timeline is None or not timeline.spans:
+        return Section(
+            "Timeline",
+            [
+                "There is no timeline beside this record. A run with --json NAME.json --timeline NAME.timeline.json "
+                "writes both, and the report of NAME.json shows it."
+            ],
+        )
+    activities = {op.name: activity(op, record.grid) for op in record.ops}
+    return Section("Timeline", charts=[timeline_chart(timeline, activities)])
+
+
+def _exposed_section(record: Record) -> Iterator[Section]:
+    """The section of exposed communication; none for a record of one rank."""
+    by_axis = exposed_by_axis(record)
+    if not by_axis:
+        return
+    factor, unit = time_unit(max(by_axis.values()))
+    rows = [(axis, *_with_share(seconds, record.seconds)) for axis, seconds in by_axis.items()]
+    most = max(by_axis, key=lambda axis: by_axis[axis])
+    label = (
+        f"Communication that no computation hides, of the mean rank, by grid axis: most is over {most}, "
+        f"{format_seconds(by_axis[most])} of {format_seconds(record.seconds)}."
+    )
+    spec = bars({f"{axis} ({record.grid.get(axis, 1)})": factor * by_axis[axis] for axis in by_axis}, f"time [{unit}]")  # type: ignore[call-overload]
+    yield Section("Exposed communication", charts=[Chart(spec, label, Table(("axis", "time", "of total"), rows))])
+
+
+def exposed_by_axis(record: Record) -> dict[str, float]:
+    """The exposed communication of the mean rank by grid axis [s], without axes of one rank."""
+    if record.exposed_seconds_by_axis is not UNSET:
+        return {axis: seconds for axis, seconds in record.exposed_seconds_by_axis.items() if seconds > 0}
+    seconds_of: dict[str, float] = {}
+    for op in record.ops:
+        if op.axis is not None and dict(record.grid).get(op.axis, 1) > 1:  # type: ignore[call-overload]
+            seconds_of[op.axis] = seconds_of.get(op.axis, 0.0) + op.exposed_seconds
+    return seconds_of
+
+
+def _memory_section(record: Record, machine: RecordMachine) -> Iterator[Section]:
+    kinds = record.memory_bytes_by_kind
+    by_kind = dict(kinds) if kinds is not UNSET else {"kept at most": record.peak_bytes_per_rank_max}
+    by_kind = {kind: size for kind, size in by_kind.items() if size > 0}
+    if not by_kind:
+        return
+    held = machine.memory_bytes
+    factor, unit = memory_unit(max(held, sum(by_kind.values())))
+    limit = (factor * held, f"a device has {format_bytes(held)}") if held else None
+    spec = stacked_bars(
+        {"fullest rank": {kind: factor * size for kind, size in by_kind.items()}}, f"memory [{unit}]", limit=limit
+    )
+    total = device_bytes(by_kind)
+    room = f" of {format_bytes(held)}" if held else ""
+    label = (
+        f"The fullest rank keeps {format_bytes(total)}{room}; most is {max(by_kind, key=lambda kind: by_kind[kind])}."
+    )
+    rows = [
+        (kind, format_bytes(size), percent(size / held if held else None, signed=False))
+        for kind, size in by_kind.items()
+    ]
+    yield Section("Memory by kind", charts=[Chart(spec, label, Table(("kind", "memory", "of a device"), rows))])
+
+
+def _ops_section(record: Record) -> Section:
+    """The section with the longest ops."""
+    ops = shown_ops(record.ops, record.grid)
+    hidden = len(record.ops) - len(ops)
+    lines = [f"{hidden:,} ops that take little are left out; the record has all."] if hidden > 0 else []
+    columns = ("op", "kind", "axis", "algorithm", "times", "time", "waiting", "exposed", "sent by a rank")
+    return Section("Ops", lines, tables=[Table(columns, [_op_row(op) for op in ops], names=4)])
+
+
+def _op_row(op: OpRecord) -> tuple[str, ...]:
+    return (
+        op.name + (" (extrapolated)" if op.extrapolated else ""),
+        op.kind,
+        op.axis or "",
+        op.algorithm or "",
+        str(op.count),
+        milliseconds(op.seconds),
+        milliseconds(op.waiting_seconds),
+        milliseconds(op.exposed_seconds),
+        format_bytes(op.bytes_sent_per_rank_max),
+    )
+
+
+def _experiment_section(record: Record) -> Section:
+    """The section of the experiment: the work, the grid, and the options that were set."""
+    options = {
+        name: value for name, value in msgspec.to_builtins(record.options).items() if value not in (None, [], (), "")
+    }
+    rows = [
+        ("workload", workload_text(record.workload)),
+        *(("model", line.removeprefix("model: ")) for line in model_lines(record.workload)),
+        ("dtype", record.dtype),
+        ("passes", record.passes),
+        ("algorithm", record.algorithm),
+        ("grid", ", ".join(f"{axis} {length}" for axis, length in record.grid.items())),
+        ("order of ranks", ", ".join(record.order) + ", the innermost axis first"),
+        ("ranks", f"{record.ranks:,}"),
+        *((name.replace("_", " "), _option_text(value)) for name, value in options.items() if name != "approximate"),
+    ]
+    lines = [*training_lines(record)] if record.workload.matmul is None else []
+    return Section("Experiment", [*lines, *approximation_lines(record)], tables=[Table(("", ""), rows, names=2)])
+
+
+def _option_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
