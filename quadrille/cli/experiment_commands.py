@@ -33,6 +33,7 @@ from quadrille.cli.shared_flags import (
     Plot,
     Seed,
     Sizes,
+    Store,
     Transposed,
     experiment_flags,
     flags_of,
@@ -275,13 +276,7 @@ SWEEP = flags_of(
     ),
     plot=(Plot, ""),
     json=(Json, ""),
-    resume=(
-        Annotated[
-            bool,
-            switch("--resume", "Keep the answers that an earlier run left in FILE of --json; compute the others."),
-        ],
-        False,
-    ),
+    store=(Store, ""),
 )
 
 
@@ -300,7 +295,7 @@ def sweep(context: click.Context, **values: Any) -> None:
     base = base_of(values, machine_flags(values), values["vary"], typed(context, values))
     output_files = {name: values[name] for name in ("json", "csv", "plot")}
     jobs = whole_number(values["jobs"], "--jobs")
-    run_options = {name: values[name] for name in ("quiet", "resume")}
+    run_options = {name: values[name] for name in ("quiet", "store")}
     sweep_points(base, values["vary"], **output_files, jobs=jobs, **run_options, command=context.obj)
 
 
