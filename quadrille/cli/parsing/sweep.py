@@ -39,8 +39,7 @@ def sweep(
     json: str = "",
     csv: str = "",
     plot: str = "",
-    jobs: int = 1,
-    store: str = "",
+    options: TaskOptions | None = None,
     quiet: bool = False,
     question: Question | None = None,
     command: Sequence[str] = (),
@@ -52,8 +51,7 @@ def sweep(
     base : flags that all points have in common
     vary : values of --vary, each `KEY=VALUE,…` (`quadrille.cli.parsing.sweep_points`)
     json, csv, plot : paths of the written files; empty for none
-    jobs : number of processes
-    store : path of the store of answers; empty for none
+    options : workers of the points, and the store of their answers
     quiet : whether progress is hidden
     question : function that returns the answer at a point; by default the prediction
     command : words of the command line, for the record
@@ -61,7 +59,8 @@ def sweep(
     varied = parse_varied(vary, base.keys)
     detail: Detail = "verdict" if quiet else "table"
     destinations = Destinations(json=json, csv=csv, plot=plot, read=_files_read(base, varied), detail=detail)
-    destinations.check({"--store": store} if store else {})
+    options = options or TaskOptions()
+    destinations.check({"--store": options.store} if options.store else {})
     check(base, varied)
     flags = _flags_of(base)
     inputs = file_digests(destinations.read)
@@ -70,7 +69,7 @@ def sweep(
         list(points(base, varied)),
         common,
         destinations,
-        options=TaskOptions(jobs=jobs, store=store),
+        options=options,
         question=question or predicted,
         arguments=arguments_of,
         label=_label,
