@@ -184,14 +184,15 @@ def put_answers(
     after_answer : function that is called after each answer
     """
     answers_in_any_order = answer_tasks(points_to_answer, options.workers(question), stored)
+    kept = None if stored is None else lambda: stored.kept
     with signals_as_interrupts(), closing(answers_in_any_order):
-        for number, answer in show_progress(answers_in_any_order, len(answers), quiet=quiet):
+        for number, answer in show_progress(answers_in_any_order, len(answers), quiet=quiet, kept=kept):
             answers[number] = answer
             after_answer()
 
 
 def show_progress(
-    answers: Iterable[tuple[int, SweepAnswer]], count: int, *, quiet: bool
+    answers: Iterable[tuple[int, SweepAnswer]], count: int, *, quiet: bool, kept: Callable[[], int] | None = None
 ) -> Iterator[tuple[int, SweepAnswer]]:
     """The indices and answers, unchanged; a progress line shows their number and the number of impossible points.
 
@@ -200,10 +201,15 @@ def show_progress(
     answers : index and answer of each point
     count : number of all points
     quiet : whether no progress is shown
+    kept : function that returns the number of answers from a store; None without a store
     """
     impossible = 0
     step_count = StepCount(
-        "answered", "points", count, note=lambda: f", {impossible} of them cannot be" if impossible else ""
+        "answered",
+        "points",
+        count,
+        note=lambda: f", {impossible} of them cannot be" if impossible else "",
+        kept=kept,
     )
     with progress_line(step_count.words, shown=not quiet):
         for number, answer in answers:
