@@ -411,6 +411,7 @@ from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.cli.parsing.sweep import sweep
 from quadrille.cli.parsing.sweep_points import SweepFlags
 from quadrille.experiments.sweep import sweep as sweeping
+from quadrille.experiments.tasks.task_options import TaskOptions
 from quadrille.experiments.sweep.sweep_result import SweepAnswer
 
 def answer(point):
@@ -421,7 +422,8 @@ def answer(point):
 if __name__ == "__main__":
     sweeping.SAVE_SECONDS, sweeping.SAVE_SHARE = 0.0, 1e9
     base = SweepFlags(experiment=MatmulFlags(matmul="96,64,48", grid="x=8"), on=MachineFlags(machine=sys.argv[1]))
-    sweep(base, ["panel=1,2,3,4"], csv=sys.argv[2], json=sys.argv[3], jobs=int(sys.argv[4]), question=answer)
+    options = TaskOptions(jobs=int(sys.argv[4]))
+    sweep(base, ["panel=1,2,3,4"], csv=sys.argv[2], json=sys.argv[3], options=options, question=answer)
 """
 
 
