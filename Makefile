@@ -37,7 +37,7 @@ WITH_CUPY = cuda=$$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*
 	fi;
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check docs docs-outputs fuzz fuzz-files crashes kills bench bench-simulator bench-runtime bench-gpu test-gpu gpu-wheels gpu-all \
+.PHONY: help setup run test check docs docs-outputs fuzz fuzz-files crashes kills kills-sweep bench bench-simulator bench-runtime bench-gpu test-gpu gpu-wheels gpu-all \
 	studies wheel clean
 
 help: ## list the targets
@@ -102,6 +102,9 @@ crashes: $(INSTALLED) ## kill every writer at each of its calls to the file syst
 
 kills: $(INSTALLED) ## stop or kill a process of a launch at random, 200 times (ten minutes); ARGS="--seed 5 --draws 20" repeats
 	"$(VENV_PYTHON)" -m tests.support.process_trials $(ARGS)
+
+kills-sweep: $(INSTALLED) ## kill a sweep with a store at random, 100 times (one minute); ARGS="--seed 5 --draws 20" repeats
+	"$(VENV_PYTHON)" -m tests.support.store_trials $(ARGS)
 
 bench: $(INSTALLED) ## the figures that the project must reach, in one table
 	@"$(QUADRILLE)" bench $(ARGS)

@@ -40,6 +40,8 @@ class StepCount:
     'evaluated 120 of 432 layouts, about 39 s left'
     >>> StepCount("evaluated", "layouts", total=432).words(15.0)
     'evaluated 0 of 432 layouts'
+    >>> StepCount("answered", "points", total=1000, done=910, kept=lambda: 900).words(2.0)
+    'answered 910 of 1000 points, 5 a second, about 18 s left'
 
     Parameters
     ----------
@@ -47,6 +49,7 @@ class StepCount:
     total : number of steps; it may fall while the work is done
     done : number of steps that are done
     note : function that returns further text, between the count and the time left
+    kept : function that returns the number of steps of an earlier run, which take no time; None without one
     """
 
     verb: str
@@ -54,17 +57,20 @@ class StepCount:
     total: int
     done: int = 0
     note: Callable[[], str] = field(default=str)
+    kept: Callable[[], int] | None = None
 
     def words(self, elapsed: float) -> str:
-        """The count, and the time left at the mean rate since the start.
+        """The count, and the time left at the mean rate since the start; beside a store also the rate.
 
         Parameters
         ----------
         elapsed : seconds since the start
         """
         done = min(self.done, self.total)
-        left = f", about {rough_seconds(elapsed / done * (self.total - done))} left" if done else ""
-        return f"{self.verb} {done} of {self.total} {self.noun}{self.note()}{left}"
+        new = done - (self.kept() if self.kept else 0)
+        rate = f", {new / elapsed:.3g} a second" if self.kept and new and elapsed else ""
+        left = f", about {rough_seconds(elapsed / new * (self.total - done))} left" if new > 0 else ""
+        return f"{self.verb} {done} of {self.total} {self.noun}{self.note()}{rate}{left}"
 
 
 def rough_seconds(seconds: float) -> str:

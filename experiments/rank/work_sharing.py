@@ -102,10 +102,10 @@ def _answers_of_processes(
     answer: Callable[[Question], Answer], questions: Sequence[Question], step_count: StepCount, jobs: int
 ) -> list[Answer]:
     """The answers to all questions, in their order, from worker processes."""
-    from quadrille.experiments.output.worker_processes import answer_points
+    from quadrille.experiments.tasks.answer_tasks import answer_points
 
     answers: dict[int, Answer] = {}
-    for number, result in answer_points(questions, answer, jobs):
+    for number, result in answer_points(questions, answer, min(jobs, len(questions))):
         answers[number] = result
         step_count.done += 1
     return [answers[number] for number in range(len(questions))]

@@ -1,16 +1,16 @@
 """`quadrille sweep`: an answer at each of many points, as a table, JSON, CSV and a figure.
 
-An impossible point is a row with the reason.  Points are answered one after another, or by
-several processes, which end with the main process.  If a sweep ends early (Ctrl-C, TERM, HUP,
-or an internal error), the CSV and the JSON are written first: they have a row for every point,
-and points that were not reached have a reason that says so.  The files are also written while
-the sweep runs, so a sweep that is killed keeps its answers (`SavedAnswers`).
+An impossible point is a row with the reason.  Points are tasks (`quadrille.experiments.tasks`):
+this process or several answer them, and a store keeps their answers for the next sweep.  If a
+sweep ends early (Ctrl-C, TERM, HUP, or an error), the CSV and the JSON are written first: they
+have a row for every point, and points that were not reached have a reason that says so.  The
+files are also written while the sweep runs (`SavedAnswers`).
 """
 
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -20,12 +20,13 @@ from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.progress import StepCount, progress_line
 from quadrille.experiments.output.tables import print_tables
-from quadrille.experiments.output.worker_processes import answer_points
 from quadrille.experiments.sweep.sweep_points import SweepPoint
 from quadrille.experiments.sweep.sweep_report import reason_lines, sweep_table, write_files
 from quadrille.experiments.sweep.sweep_result import NOT_REACHED, Sweep, SweepAnswer, sweep_rows
 from quadrille.experiments.sweep.varied_key import VariedKey
-from quadrille.runtime.host.console import remark_all
+from quadrille.experiments.tasks.answer_tasks import StoredTasks, answer_points, answer_tasks
+from quadrille.experiments.tasks.task_options import TaskOptions
+from quadrille.runtime.host.console import remark, remark_all
 from quadrille.runtime.launching.supervise import signals_as_interrupts
 
 Point = TypeVar("Point")
@@ -61,9 +62,10 @@ def sweep(
     description: SweepDescription,
     destinations: Destinations | None = None,
     *,
-    jobs: int = 1,
-    resume: bool = False,
+    options: TaskOptions | None = None,
     question: Callable[[Point], SweepAnswer],
+    arguments: Callable[[Point], object] = lambda point: point,
+    label: Callable[[Point], str] = str,
 ) -> Sweep:
     """Answers every point, and prints the table or writes the requested files.
 
@@ -72,31 +74,46 @@ def sweep(
     points : values of the varied keys at every point, and the point itself
     description : properties that all points share
     destinations : files of JSON, CSV and figure; with `-` for stdout no table is printed
-    jobs : number of processes that share the points
-    resume : whether answers in the JSON of an earlier run are taken (`answers_in_file`)
+    options : workers of the points, and the store of their answers
     question : function that returns the answer at a point, such as `predict_point`
+    arguments : function that returns the values which decide the answer at a point, for a store
+    label : function that returns a point as text, for people who read a store
 
     Raises
     ------
-    InputError : no point is possible, a file cannot be written, or a file to resume is of another experiment
+    InputError : no point is possible, or a file or the store cannot be written
+    RunError : a worker ended early, or the store cannot be written any more
     """
-    to = destinations or Destinations()
+    to, options = destinations or Destinations(), options or TaskOptions()
     answers = [NOT_REACHED] * len(points)
-    if resume:
-        _take_earlier_answers(answers, to.json, _sweep_result(points, description, answers))
 
     def write_answers(files: Destinations) -> None:
         if any(answer.seconds is not None for answer in answers):
             write_files(_sweep_result(points, description, answers), files.json, files.csv)
 
     saved = SavedAnswers(to, write_answers)
-    try:
-        put_answers(
-            answers, [point for _, point in points], question, jobs, quiet=to.quiet, after_answer=saved.write_if_due
-        )
-    except BaseException:
-        write_answers(to)
-        raise
+    with options.open_store() as store:
+        stored: StoredTasks[Point, SweepAnswer] | None = None
+        if store is not None:
+            stored = StoredTasks(
+                store=store, function="sweep point", arguments=arguments, form=SweepAnswer, label=label
+            )
+        try:
+            put_answers(
+                answers,
+                (point for _, point in points),
+                question,
+                options,
+                stored=stored,
+                quiet=to.quiet,
+                after_answer=saved.write_if_due,
+            )
+        except BaseException as error:
+            with suppress(QuadrilleError) if isinstance(error, QuadrilleError) else nullcontext():
+                write_answers(to)
+            raise
+    if stored is not None:
+        remark(f"{stored.kept} of {len(points)} points were in {options.store}")
     result = _sweep_result(points, description, answers)
     if result.baseline is None:
         raise InputError(f"none of the {len(points)} points can be; the first: {answers[0].reason}")
@@ -113,24 +130,8 @@ def sweep(
     return result
 
 
-def _take_earlier_answers(answers: list[SweepAnswer], path: str, empty: Sweep) -> None:
-    """Put the answers of an earlier run into their places, and say how many they are.
-
-    Parameters
-    ----------
-    path : JSON of the earlier run
-    empty : the sweep without answers
-    """
-    from quadrille.experiments.sweep.resumed_sweep import answers_in_file
-
-    earlier = answers_in_file(path, empty)
-    for number, answer in earlier.items():
-        answers[number] = answer
-    remark_all([f"{len(earlier)} of {len(answers)} points are answered in {path}"])
-
-
 class SavedAnswers:
-    """The files with the answers so far of a running sweep: a sweep that is killed keeps them.
+    """The files with the answers so far of a running sweep.
 
     A write follows an answer if `SAVE_SECONDS` have passed since the last write, and if writing takes no more than
     `SAVE_SHARE` of the time. A write that fails is left out, because the last write of the sweep reports the reason.
@@ -162,34 +163,36 @@ class SavedAnswers:
 
 def put_answers(
     answers: list[SweepAnswer],
-    points_to_answer: Sequence[Point],
+    points_to_answer: Iterable[Point],
     question: Callable[[Point], SweepAnswer],
-    jobs: int,
+    options: TaskOptions,
     *,
     quiet: bool,
+    stored: StoredTasks[Point, SweepAnswer] | None = None,
     after_answer: Callable[[], None] = lambda: None,
 ) -> None:
-    """Put the answer of each point into its place in `answers`, with progress on stderr; earlier answers stay.
+    """Put the answer of each point into its place in `answers`, with progress on stderr.
 
     TERM and HUP end the points as Ctrl-C does, and processes that answer points end, too.
 
     Parameters
     ----------
-    answers : one place for each point, `NOT_REACHED` where the answer is to be found
-    points_to_answer, question, jobs : as for `answer_points`
+    answers : one place for each point
+    points_to_answer, question, stored : as for `answer_tasks`
+    options : workers of the points
     quiet : whether no progress is shown
     after_answer : function that is called after each answer
     """
-    numbers = [number for number, answer in enumerate(answers) if answer == NOT_REACHED]
-    answers_in_any_order = answer_points([points_to_answer[number] for number in numbers], question, jobs)
+    answers_in_any_order = answer_tasks(points_to_answer, options.workers(question), stored)
+    kept = None if stored is None else lambda: stored.kept
     with signals_as_interrupts(), closing(answers_in_any_order):
-        for place, answer in show_progress(answers_in_any_order, len(numbers), quiet=quiet):
-            answers[numbers[place]] = answer
+        for number, answer in show_progress(answers_in_any_order, len(answers), quiet=quiet, kept=kept):
+            answers[number] = answer
             after_answer()
 
 
 def show_progress(
-    answers: Iterable[tuple[int, SweepAnswer]], count: int, *, quiet: bool
+    answers: Iterable[tuple[int, SweepAnswer]], count: int, *, quiet: bool, kept: Callable[[], int] | None = None
 ) -> Iterator[tuple[int, SweepAnswer]]:
     """The indices and answers, unchanged; a progress line shows their number and the number of impossible points.
 
@@ -198,10 +201,15 @@ def show_progress(
     answers : index and answer of each point
     count : number of all points
     quiet : whether no progress is shown
+    kept : function that returns the number of answers from a store; None without a store
     """
     impossible = 0
     step_count = StepCount(
-        "answered", "points", count, note=lambda: f", {impossible} of them cannot be" if impossible else ""
+        "answered",
+        "points",
+        count,
+        note=lambda: f", {impossible} of them cannot be" if impossible else "",
+        kept=kept,
     )
     with progress_line(step_count.words, shown=not quiet):
         for number, answer in answers:
@@ -259,7 +267,7 @@ def _remarks(answers: Sequence[SweepAnswer], sweep: Sweep) -> Iterator[str]:
     if sweep.baseline:
         yield "the first point cannot be; speed-ups compare with the first one that can"
     counts = Counter(remark for answer in answers for remark in answer.remarks)
-    for remark, count in counts.most_common(MOST_REMARKS):
-        yield remark + ("" if count == len(answers) else f" ({count} of {len(answers)} points)")
+    for text, count in counts.most_common(MOST_REMARKS):
+        yield text + ("" if count == len(answers) else f" ({count} of {len(answers)} points)")
     if len(counts) > MOST_REMARKS:
         yield f"{len(counts) - MOST_REMARKS} more remarks: --json FILE has them all"

@@ -31,6 +31,7 @@ from quadrille.experiments.output.tables import UNKNOWN, percent, print_tables
 from quadrille.experiments.sweep.sweep import put_answers
 from quadrille.experiments.sweep.sweep_points import BestGrid, Impossible, OneGrid, SweepPoint
 from quadrille.experiments.sweep.sweep_result import NOT_REACHED, SweepAnswer, SweepRow, sweep_rows
+from quadrille.experiments.tasks.task_options import TaskOptions
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.runtime.host.console import remark, remark_all
@@ -151,7 +152,13 @@ def answer_study_points(
     """The answers at all points of a study, in order; points not reached before Ctrl-C or TERM have `NOT_REACHED`."""
     answers = [NOT_REACHED] * len(points)
     try:
-        put_answers(answers, [study_point for _, study_point in points], question, options.jobs, quiet=options.quiet)
+        put_answers(
+            answers,
+            (study_point for _, study_point in points),
+            question,
+            TaskOptions(jobs=options.jobs),
+            quiet=options.quiet,
+        )
     except KeyboardInterrupt:
         remark("interrupted; the answer is of the points that were reached")
     return answers

@@ -33,6 +33,7 @@ from quadrille.cli.shared_flags import (
     Plot,
     Seed,
     Sizes,
+    Store,
     Transposed,
     experiment_flags,
     flags_of,
@@ -272,19 +273,20 @@ SWEEP = flags_of(
         "3",
     ),
     jobs=(Annotated[str, flag("--jobs", "N", "Processes that share the points.")], "1"),
+    slurm=(
+        Annotated[
+            str,
+            flag("--slurm", "KEY=VALUE,…", "Jobs of Slurm that share the points, as partition=cpu,jobs=8,minutes=60."),
+        ],
+        "",
+    ),
     csv=(
         Annotated[str, flag("--csv", "FILE|-", "Write the table as CSV; after Ctrl-C the rows that are known.")],
         "",
     ),
     plot=(Plot, ""),
     json=(Json, ""),
-    resume=(
-        Annotated[
-            bool,
-            switch("--resume", "Keep the answers that an earlier run left in FILE of --json; compute the others."),
-        ],
-        False,
-    ),
+    store=(Store, ""),
 )
 
 
@@ -297,15 +299,25 @@ def sweep(context: click.Context, **values: Any) -> None:
     As: quadrille sweep --collective all-reduce --group 16 --concurrent all --machine h100-superpod
     --vary bytes=1MiB,1GiB --vary gpus=64,256 --vary collectives=nccl,own:ring
     """
+    from quadrille.algorithms.errors import InputError
     from quadrille.cli.parsing.numbers import whole_number
+    from quadrille.cli.parsing.slurm import parse_slurm
     from quadrille.cli.parsing.sweep import sweep as sweep_points
     from quadrille.cli.parsing.sweep_base import base_of
+    from quadrille.experiments.tasks.mpi_workers import launched_ranks, serve_tasks
+    from quadrille.experiments.tasks.task_options import TaskOptions
 
+    jobs = whole_number(values["jobs"], "--jobs")
+    if jobs > 1 and values["slurm"]:
+        raise InputError(f"--jobs {jobs} and --slurm {values['slurm']}: one of them is accepted")
+    ranks = launched_ranks(jobs)
+    if ranks is not None and ranks.rank > 0:
+        serve_tasks(ranks)
+        return
+    options = TaskOptions(jobs=jobs, store=values["store"], ranks=ranks, slurm=parse_slurm(values["slurm"]))
     base = base_of(values, machine_flags(values), values["vary"], typed(context, values))
     output_files = {name: values[name] for name in ("json", "csv", "plot")}
-    jobs = whole_number(values["jobs"], "--jobs")
-    run_options = {name: values[name] for name in ("quiet", "resume")}
-    sweep_points(base, values["vary"], **output_files, jobs=jobs, **run_options, command=context.obj)
+    sweep_points(base, values["vary"], **output_files, options=options, quiet=values["quiet"], command=context.obj)
 
 
 @app.command()

@@ -10,14 +10,14 @@ from quadrille.cli.app import app
 from quadrille.cli.command_declarations import flag, switch
 from quadrille.cli.shared_flags import Blas, Json
 
-LAUNCHABLE = ("run", "calibrate", "rank")
+LAUNCHABLE = ("run", "calibrate", "rank", "sweep")
 """The commands that run on ranks."""
 ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
 
 
 @app.command(context_settings=ANYTHING, usage="-n RANKS [LAUNCHER OPTIONS] COMMAND …")
 def launch(context: click.Context) -> int:
-    """Start MPI ranks of a command (run, calibrate, rank).  The mpirun is that of the MPI that mpi4py loads.
+    """Start MPI ranks of a command (run, calibrate, rank, sweep).  The mpirun is that of the MPI that mpi4py loads.
 
     As in: quadrille launch -n 2 run --matmul 512,512,512 --grid z=2. What stands before the command goes to mpirun:
     launch -n 8 --hostfile hosts.txt run …

@@ -292,6 +292,9 @@ Ranks = Annotated[
 ]
 Plot = Annotated[str, flag("--plot", "FILE", "Write a figure (.png, .svg, .pdf).", "--figure")]
 Json = Annotated[str, flag("--json", "FILE|-", "Write the result as JSON; - is stdout.")]
+Store = Annotated[
+    str, flag("--store", "FILE.sqlite", "Keep each answer in this file, and compute only what it does not have.")
+]
 Trace = Annotated[str, flag("--trace", "FILE", "Write a Chrome trace, for ui.perfetto.dev.")]
 TimelineFile = Annotated[str, flag("--timeline", "FILE", "Write the timeline, for the figure of compare.")]
 DeviceMemory = Annotated[

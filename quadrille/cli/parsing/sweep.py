@@ -1,9 +1,15 @@
 """The command `quadrille sweep`: from flags to the points of the sweep, and from each point to its prediction."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from quadrille.algorithms.errors import QuadrilleError
+from quadrille.algorithms.formats.input_files import is_file
 from quadrille.cli.parsing.collectives import parse_question
 from quadrille.cli.parsing.experiment import experiment_of
 from quadrille.cli.parsing.flags import MatmulFlags, relevant_flags
@@ -16,12 +22,12 @@ from quadrille.cli.parsing.sweep_checks import check
 from quadrille.cli.parsing.sweep_points import SweepFlags, machine_of, parse_varied, points
 from quadrille.experiments.output.destinations import Destinations, Detail
 from quadrille.experiments.sweep.point_predictions import predict_point
-from quadrille.experiments.sweep.resumed_sweep import file_digests
 from quadrille.experiments.sweep.sweep import SweepDescription
 from quadrille.experiments.sweep.sweep import sweep as sweep_points
-from quadrille.experiments.sweep.sweep_points import BestGrid, OneCollective, OneGrid, SweepPoint
+from quadrille.experiments.sweep.sweep_points import BestGrid, Impossible, OneCollective, OneGrid, SweepPoint
 from quadrille.experiments.sweep.sweep_result import Sweep, SweepAnswer
 from quadrille.experiments.sweep.varied_key import COLLECTIVE_KEY, VariedKey
+from quadrille.experiments.tasks.task_options import TaskOptions
 
 Question = Callable[[SweepFlags], SweepAnswer]
 
@@ -33,9 +39,8 @@ def sweep(
     json: str = "",
     csv: str = "",
     plot: str = "",
-    jobs: int = 1,
+    options: TaskOptions | None = None,
     quiet: bool = False,
-    resume: bool = False,
     question: Question | None = None,
     command: Sequence[str] = (),
 ) -> Sweep:
@@ -46,22 +51,28 @@ def sweep(
     base : flags that all points have in common
     vary : values of --vary, each `KEY=VALUE,…` (`quadrille.cli.parsing.sweep_points`)
     json, csv, plot : paths of the written files; empty for none
-    jobs : number of processes
+    options : workers of the points, and the store of their answers
     quiet : whether progress is hidden
-    resume : whether answers in the JSON of an earlier run are taken
     question : function that returns the answer at a point; by default the prediction
     command : words of the command line, for the record
     """
     varied = parse_varied(vary, base.keys)
     detail: Detail = "verdict" if quiet else "table"
     destinations = Destinations(json=json, csv=csv, plot=plot, read=_files_read(base, varied), detail=detail)
-    destinations.check()
+    options = options or TaskOptions()
+    destinations.check({"--store": options.store} if options.store else {})
     check(base, varied)
-    flags = {"gpus": base.gpus, **_typed(base), **asdict(base.on)}
+    flags = _flags_of(base)
     inputs = file_digests(destinations.read)
     common = SweepDescription(flags=flags, varied=varied, best_grid=base.best_grid, inputs=inputs, command=command)
     return sweep_points(
-        list(points(base, varied)), common, destinations, jobs=jobs, resume=resume, question=question or predicted
+        list(points(base, varied)),
+        common,
+        destinations,
+        options=options,
+        question=question or predicted,
+        arguments=arguments_of,
+        label=_label,
     )
 
 
@@ -79,6 +90,21 @@ def predicted(point_flags: SweepFlags) -> SweepAnswer:
     except QuadrilleError as error:
         return SweepAnswer(reason=str(error))
     return predict_point(point)
+
+
+def arguments_of(point_flags: SweepFlags) -> tuple[SweepPoint, list[str]]:
+    """The values that decide the prediction at a point: the point itself, and the contents of the files it reads."""
+    try:
+        point = point_of(point_flags)
+    except QuadrilleError as error:
+        point = Impossible(str(error))
+    read = files_read(point_flags.collective or point_flags.experiment)
+    return point, [digest for _, digest in sorted(file_digests(read).items())]
+
+
+def _label(point_flags: SweepFlags) -> str:
+    """The flags of a point as JSON."""
+    return msgspec.json.encode(_flags_of(point_flags)).decode()
 
 
 def point_of(point_flags: SweepFlags) -> SweepPoint:
@@ -117,6 +143,22 @@ def _files_read(base: SweepFlags, varied: Sequence[VariedKey]) -> dict[str, str]
 
 def _read_at(point_flags: SweepFlags) -> dict[str, str]:
     return point_flags.on.files | files_read(point_flags.collective or point_flags.experiment)
+
+
+def file_digests(read: Mapping[str, str]) -> dict[str, str]:
+    """The SHA-256 of each file that a sweep reads, by its flag; a file that cannot be read has none.
+
+    Parameters
+    ----------
+    read : paths of the files, by flag
+    """
+    return {flag: sha256(Path(path).read_bytes()).hexdigest() for flag, path in read.items() if is_file(path)}
+
+
+def _flags_of(point_flags: SweepFlags) -> dict[str, Any]:
+    """The flags that are given."""
+    flags = {"gpus": point_flags.gpus, **_typed(point_flags), **asdict(point_flags.on)}
+    return {flag: value for flag, value in flags.items() if value}
 
 
 def _typed(base: SweepFlags) -> dict[str, str]:

@@ -1,9 +1,11 @@
-"""`sweep --resume`: the answers of a killed sweep are kept, and those of another experiment are refused."""
+"""`sweep --store`: the answers of a killed sweep are kept, and only the others are computed."""
 
 import os
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,6 @@ RESUMED = """
 import sys, time
 from pathlib import Path
 from quadrille.cli.parsing import sweep as parsing
-from quadrille.experiments.sweep import sweep as sweeping
 
 asked, predict = Path(sys.argv.pop(1)), parsing.predicted
 stays = sys.argv.pop(1) == "stay"
@@ -32,7 +33,6 @@ def noted(flags):
     return predict(flags)
 
 parsing.predicted = noted
-sweeping.SAVE_SECONDS, sweeping.SAVE_SHARE = 0.0, 1e9
 from quadrille.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -51,13 +51,23 @@ def read_sweep(path):
     return schema_files.read(path, Sweep, SCHEMA).points
 
 
-def test_a_resumed_sweep_computes_the_points_that_a_killed_one_did_not_reach(toy, tmp_path):
-    asked_points, record = tmp_path / "asked", tmp_path / "rows.json"
-    words = ["sweep", "--matmul", "96,64,48", "--machine", toy, "--vary", "grid=x=2;z=2;x=9", "--vary",
-             "dtype=float32,float64", "--csv", str(tmp_path / "rows.csv"), "--resume", "--json"]  # fmt: skip
+def stored_points(store):
+    """The number of answers in a store; 0 without one."""
+    if not store.exists():
+        return 0
+    with closing(sqlite3.connect(store)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+            return 0
+        return connection.execute("SELECT count(*) FROM results").fetchone()[0]
 
-    def start(behaviour, path):
-        program = [sys.executable, "-P", "-c", RESUMED, str(asked_points), behaviour, *words, str(path)]
+
+def test_a_sweep_computes_the_points_that_a_killed_one_did_not_reach(toy, tmp_path):
+    asked_points, record, store = tmp_path / "asked", tmp_path / "rows.json", tmp_path / "s.sqlite"
+    words = ["sweep", "--matmul", "96,64,48", "--machine", toy, "--vary", "grid=x=2;z=2;x=9", "--vary",
+             "dtype=float32,float64", "--csv", str(tmp_path / "rows.csv"), "--json"]  # fmt: skip
+
+    def start(behaviour, path, *more):
+        program = [sys.executable, "-P", "-c", RESUMED, str(asked_points), behaviour, *words, str(path), *more]
         return subprocess.Popen(
             program,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -66,16 +76,16 @@ def test_a_resumed_sweep_computes_the_points_that_a_killed_one_did_not_reach(toy
             text=True,
         )
 
-    killed, until = start("stay", record), time.monotonic() + time_limit(60)
-    while not (record.exists() and sum(row.answer.seconds is not None for row in read_sweep(record)) == 2):
+    killed, until = start("stay", record, "--store", store), time.monotonic() + time_limit(60)
+    while stored_points(store) < 2:
         assert killed.poll() is None and time.monotonic() < until
         time.sleep(0.02)
     killed.kill()
     killed.communicate()
     first = asked_points.read_text().split()
-    resumed = start("go on", record)
+    resumed = start("go on", record, "--store", store)
     _, err = resumed.communicate(timeout=time_limit(60))
-    assert resumed.returncode == 0 and f"2 of 6 points are answered in {record}" in err
+    assert resumed.returncode == 0 and f"2 of 6 points were in {store}" in err
     every = asked_points.read_text().split()
     assert len(first) == 2 and len(every) == len(set(every)) == 6
     table = (tmp_path / "rows.csv").read_bytes()
@@ -84,33 +94,35 @@ def test_a_resumed_sweep_computes_the_points_that_a_killed_one_did_not_reach(toy
     assert table == (tmp_path / "rows.csv").read_bytes()
 
 
-def test_a_sweep_takes_answers_of_its_own_experiment_and_version_only(toy, tmp_path, capsys, monkeypatch):
-    """A longer list of values is the same experiment; a shorter list would lose answers."""
-    record = tmp_path / "rows.json"
-    words = ["sweep", "--matmul", "96,64,48", "--machine", toy, "--resume", "--json", record, "--grid", "x=2", "--vary"]
-    assert called(capsys, *words, "dtype=float32").status == 0
-    kept = record.read_bytes()
-    refusals = [
-        (["dtype=float32", "--overlap", "oar"], "is of another experiment: flag overlap is"),
-        (["passes=training"], "is of another experiment: varied key "),
-        (["dtype=float64"], "has an answer at dtype=float32, which is no point of this sweep"),
-    ]
-    for more, reason in refusals:
-        ended = called(capsys, *words, *more)
-        assert (ended.status, record.read_bytes()) == (2, kept)
-        assert ended.line.startswith(f"quadrille: --resume: {record} {reason}")
-    with monkeypatch.context() as changed:
-        changed.setattr("quadrille.algorithms.provenance.own_version", lambda _: "0.0.1")
-        assert "version quadrille is " in called(capsys, *words, "dtype=float32").line
-    assert called(capsys, *words, "dtype=float32,float64").status == 0
-    assert [row.answer.reason for row in read_sweep(record)] == [None, None]
-    machine = Path(toy)
-    machine.write_text(machine.read_text().replace("10000000000.0", "20000000000.0"))
-    assert "SHA-256 of the file of --machine is " in called(capsys, *words, "dtype=float32,float64").line
+def test_sweeps_of_different_values_and_machines_share_a_store(toy, tmp_path, capsys):
+    store, record = tmp_path / "s.sqlite", tmp_path / "rows.json"
+    words = ["sweep", "--matmul", "96,64,48", "--grid", "x=2", "--store", store, "--json", record, "--vary"]
+
+    def kept_of(machine, *more):
+        ended = called(capsys, *words, *more, "--machine", machine)
+        assert ended.status == 0
+        return next(line for line in ended.err.splitlines() if str(store) in line).split(" points")[0]
+
+    assert kept_of(toy, "dtype=float32") == "quadrille: 0 of 1"
+    assert kept_of(toy, "dtype=float64,float32") == "quadrille: 1 of 2"
+    assert kept_of(toy, "overlap=none;oar", "--dtype", "float32") == "quadrille: 1 of 2"
+    copy = Path(toy).with_name("copy.toml")
+    copy.write_text(Path(toy).read_text())
+    assert kept_of(copy, "dtype=float64,float32") == "quadrille: 2 of 2"
+    rows = read_sweep(record)
+    larger = Path(toy).with_name("larger.toml")
+    larger.write_text(Path(toy).read_text().replace("10000000000.0", "20000000000.0"))
+    assert kept_of(larger, "dtype=float64,float32") == "quadrille: 0 of 2"
+    assert kept_of(toy, "dtype=float64,float32") == "quadrille: 2 of 2" and read_sweep(record) == rows
 
 
-@pytest.mark.parametrize("files", [[], ["--csv", "rows.csv"], ["--json", "-"], ["--json", "rows.txt"]])
-def test_to_resume_a_sweep_needs_a_json(toy, capsys, monkeypatch, tmp_path, files):
-    monkeypatch.chdir(tmp_path)
-    ended = called(capsys, "sweep", "--matmul", "8,8,8", "--machine", toy, "--vary", "grid=x=2", "--resume", *files)
-    assert ended.status == 2 and ended.line.startswith("quadrille: --resume needs --json FILE.json")
+def test_a_store_that_is_another_file_of_the_sweep_is_refused(toy, tmp_path, capsys):
+    words = ["sweep", "--matmul", "8,8,8", "--vary", "grid=x=2", "--machine", toy, "--store"]
+    ended = called(capsys, *words, toy)
+    assert (ended.status, ended.line) == (
+        2,
+        f"quadrille: --store {toy}: is no SQLite file; accepted is a new file or a store",
+    )
+    same = tmp_path / "rows.csv"
+    ended = called(capsys, *words, same, "--csv", same)
+    assert ended.status == 2 and "--csv and --store both name" in ended.line

@@ -27,12 +27,12 @@ from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.experiments.sweep import sweep as sweeping
-from quadrille.experiments.sweep.sweep import answer_points
 from quadrille.experiments.sweep.sweep_figure import lines_of
 from quadrille.experiments.sweep.sweep_report import MOST_ROWS, RESULT_COLUMNS, csv_text, reason_lines
 from quadrille.experiments.sweep.sweep_report import sweep_table as table_of
 from quadrille.experiments.sweep.sweep_result import SCHEMA, Sweep, SweepAnswer, SweepRow, sweep_rows
 from quadrille.experiments.sweep.varied_key import VariedKey
+from quadrille.experiments.tasks.answer_tasks import answer_points
 from quadrille.experiments.workloads.fitting_grids import fitting_grids
 from quadrille.topologies.machines.machine import Host
 from quadrille.topologies.machines.machine_file import save_machine
@@ -411,6 +411,7 @@ from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.cli.parsing.sweep import sweep
 from quadrille.cli.parsing.sweep_points import SweepFlags
 from quadrille.experiments.sweep import sweep as sweeping
+from quadrille.experiments.tasks.task_options import TaskOptions
 from quadrille.experiments.sweep.sweep_result import SweepAnswer
 
 def answer(point):
@@ -421,7 +422,8 @@ def answer(point):
 if __name__ == "__main__":
     sweeping.SAVE_SECONDS, sweeping.SAVE_SHARE = 0.0, 1e9
     base = SweepFlags(experiment=MatmulFlags(matmul="96,64,48", grid="x=8"), on=MachineFlags(machine=sys.argv[1]))
-    sweep(base, ["panel=1,2,3,4"], csv=sys.argv[2], json=sys.argv[3], jobs=int(sys.argv[4]), question=answer)
+    options = TaskOptions(jobs=int(sys.argv[4]))
+    sweep(base, ["panel=1,2,3,4"], csv=sys.argv[2], json=sys.argv[3], options=options, question=answer)
 """
 
 

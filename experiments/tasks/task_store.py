@@ -1,0 +1,153 @@
+"""`TaskStore`: the results of tasks in one SQLite file, by the hash of the task.
+
+Each result is committed when it is there. A process that is killed at any moment loses no committed result. Several
+processes may use a store at the same time. The journal is a write-ahead log beside the file, which does not work on
+network file systems of several hosts; one process writes for all workers.
+
+Source: sqlite.org/wal.html (write-ahead log, synchronous=NORMAL), sqlite.org/pragma.html (application_id,
+user_version).
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+
+from quadrille.algorithms.errors import InputError, RunError
+from quadrille.algorithms.formats import schema_files
+
+APPLICATION_ID = 0x51445453
+"""The number in the header of the file that names Quadrille's stores: the letters QDTS."""
+VERSION = 1
+"""The version of the table."""
+WAIT_SECONDS = 30.0
+"""Longest wait for another process that writes into the store [s]."""
+TABLE = """
+CREATE TABLE results (
+    digest BLOB PRIMARY KEY, task TEXT NOT NULL, label TEXT NOT NULL, result TEXT NOT NULL, quadrille TEXT NOT NULL
+) WITHOUT ROWID
+"""
+"""`digest`: hash of the task; `task`: name of its function; `label`: its arguments for people; `result`: JSON;
+`quadrille`: hash of the code."""
+
+
+class TaskStore(AbstractContextManager["TaskStore"]):
+    """The store in the file at `path`, which is created if it does not exist.
+
+    Parameters
+    ----------
+    path : path of the file
+    flag : flag that names the file, for messages
+
+    Raises
+    ------
+    InputError : a file that is no store, a store of a newer version, or a path that cannot be written
+    """
+
+    def __init__(self, path: str, flag: str = "--store") -> None:
+        self.path, self._name = path, f"{flag} {path}"
+        _check_path(path, self._name)
+        try:
+            self._connection = sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
+        except sqlite3.Error as error:
+            raise InputError(f"{self._name}: {error}") from None
+        try:
+            self._prepare()
+        except sqlite3.Error as error:
+            self._connection.close()
+            raise InputError(f"{self._name}: {_reason(error)}") from None
+        except InputError:
+            self._connection.close()
+            raise
+
+    def _prepare(self) -> None:
+        """Check the header of the file, and create the table of a new file.
+
+        A process that is killed here leaves an empty database, which the next one takes.
+        """
+        (application,) = self._connection.execute("PRAGMA application_id").fetchone()
+        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        is_empty = not self._connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+        if application != APPLICATION_ID and not (is_empty and application == version == 0):
+            raise InputError(f"{self._name}: is the database of another program; accepted is a new file or a store")
+        if version > VERSION:
+            raise InputError(
+                f"{self._name}: a store of version {version}, written by a newer Quadrille; this one reads "
+                f"version {VERSION}"
+            )
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute("PRAGMA synchronous=NORMAL")
+        if application != APPLICATION_ID:
+            self._create_table()
+
+    def _create_table(self) -> None:
+        """Create the table, unless another process has just done so."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        if not self._connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
+            self._connection.execute(TABLE)
+            self._connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            self._connection.execute(f"PRAGMA user_version={VERSION}")
+        self._connection.execute("COMMIT")
+
+    def result(self, digest: bytes) -> str | None:
+        """The result of a task as JSON; None if the store does not have it."""
+        with self._errors_as_lines("cannot be read"):
+            row = self._connection.execute("SELECT result FROM results WHERE digest=?", (digest,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def keep(self, digest: bytes, task: str, label: str, result: str, code: str) -> None:
+        """Commit the result of a task.
+
+        Parameters
+        ----------
+        digest : hash of the task
+        task : name of its function
+        label : arguments, for people
+        result : result as JSON
+        code : hash of the code
+
+        Raises
+        ------
+        RunError : no space on the disk, or another process that does not end its write
+        """
+        with self._errors_as_lines("cannot be written"):
+            self._connection.execute(
+                "INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?)", (digest, task, label, result, code)
+            )
+
+    def __len__(self) -> int:
+        """The number of results."""
+        with self._errors_as_lines("cannot be read"):
+            return int(self._connection.execute("SELECT count(*) FROM results").fetchone()[0])
+
+    def close(self) -> None:
+        """Close the file; the last process moves the log into it."""
+        with suppress(sqlite3.Error):  # the log stays, and the next process reads it
+            self._connection.close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _errors_as_lines(self, consequence: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise RunError(f"{self._name}: {consequence}: {_reason(error)}; it keeps the results that it has") from None
+
+
+def _check_path(path: str, name: str) -> None:
+    """Raises InputError for a path that can be no database."""
+    if path == schema_files.STDOUT or schema_files.is_stream(path) or Path(path).is_dir():
+        raise InputError(f"{name}: a store is a file, as results.sqlite")
+    if not Path(path).absolute().parent.is_dir():
+        raise InputError(f"{name}: there is no folder {Path(path).parent}")
+
+
+def _reason(error: sqlite3.Error) -> str:
+    """The reason of a failure; some of SQLite's own words need the file's name."""
+    text = str(error)
+    return "is no SQLite file; accepted is a new file or a store" if "not a database" in text else text

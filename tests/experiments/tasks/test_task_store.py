@@ -1,0 +1,96 @@
+"""`TaskStore`: what it keeps, and the files that it refuses in one line."""
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from quadrille.algorithms.errors import InputError, RunError
+from quadrille.experiments.tasks.task_store import APPLICATION_ID, VERSION, TaskStore
+
+
+def keep(store, number, result="1"):
+    store.keep(number.to_bytes(32), "square", str(number), result, "code")
+
+
+def kept(path):
+    """The results of a store, by number, as SQLite itself reads them."""
+    with closing(sqlite3.connect(path)) as connection:
+        return {
+            int.from_bytes(digest): text for digest, text in connection.execute("SELECT digest, result FROM results")
+        }
+
+
+def test_a_result_is_there_for_the_next_process_as_soon_as_it_is_kept(tmp_path):
+    path = str(tmp_path / "s.sqlite")
+    with TaskStore(path) as first, TaskStore(path) as second:
+        assert first.result(bytes(32)) is None
+        keep(first, 1, "[1]")
+        keep(second, 2, "[2]")
+        assert kept(path) == {1: "[1]", 2: "[2]"}
+        assert first.result((2).to_bytes(32)) == "[2]" and len(second) == 2
+    with TaskStore(path) as again:
+        assert again.result((1).to_bytes(32)) == "[1]"
+
+
+def test_an_empty_file_becomes_a_store(tmp_path):
+    """A process that is killed while it creates a store leaves one."""
+    path = tmp_path / "s.sqlite"
+    path.touch()
+    with TaskStore(str(path)) as store:
+        keep(store, 1)
+    assert kept(path) == {1: "1"}
+
+
+def other_database(path, *statements):
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+@pytest.mark.parametrize(
+    ("statements", "reason"),
+    [
+        (["CREATE TABLE songs (title)"], "is the database of another program; accepted is a new file or a store"),
+        (["PRAGMA application_id=7"], "is the database of another program"),
+        (["PRAGMA user_version=3"], "is the database of another program"),
+        (
+            [f"PRAGMA application_id={APPLICATION_ID}", f"PRAGMA user_version={VERSION + 1}"],
+            f"a store of version {VERSION + 1}, written by a newer Quadrille; this one reads version {VERSION}",
+        ),
+    ],
+)
+def test_another_database_is_refused_and_stays_as_it_is(tmp_path, statements, reason):
+    path = tmp_path / "other.sqlite"
+    other_database(path, *statements)
+    before = path.read_bytes()
+    with pytest.raises(InputError, match=f"--store {path}: {reason}"):
+        TaskStore(str(path))
+    assert path.read_bytes() == before
+
+
+def test_paths_that_can_be_no_store_are_refused(tmp_path):
+    text = tmp_path / "text.toml"
+    text.write_text("name = 'toy'\n" * 100)
+    for path, reason in [
+        (text, "is no SQLite file"),
+        (tmp_path, "a store is a file"),
+        ("-", "a store is a file"),
+        ("/dev/null", "a store is a file"),
+        (tmp_path / "none" / "s.sqlite", "there is no folder"),
+    ]:
+        with pytest.raises(InputError, match=f"--store {path}: {reason}"):
+            TaskStore(str(path))
+    assert text.read_text().startswith("name")
+
+
+def test_a_full_disk_is_one_line_and_the_store_keeps_what_it_has(tmp_path):
+    """SQLite reports a database at its largest size as it reports a full disk."""
+    path = str(tmp_path / "s.sqlite")
+    with TaskStore(path) as store:
+        store._connection.execute("PRAGMA max_page_count=4")
+        with pytest.raises(RunError, match=r"cannot be written: database or disk is full; it keeps the results"):
+            for number in range(1000):
+                keep(store, number, "x" * 200)
+    results = kept(path)
+    assert number > 0 and set(results) == set(range(number)) and set(results.values()) == {"x" * 200}
