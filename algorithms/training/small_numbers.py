@@ -246,8 +246,8 @@ class _SmallProduct:
             replace(parameter, small=True) if parameter.name == self._weight else parameter
             for parameter in self._layer.parameters
         )
-        made = (tensor for name, tensor in self._made.items() if name not in self._given)
-        return Layer((*kept, *made), parameters, tuple(forward), tuple(backward))
+        copies = (tensor for name, tensor in self._made.items() if name not in self._given)
+        return Layer((*kept, *copies), parameters, tuple(forward), tuple(backward))
 
     @property
     def _given(self) -> tuple[str, ...]:
