@@ -13,11 +13,9 @@ DISTRIBUTION = "quadrille-hpc"
 """Name on the package index; the import name and the command are `quadrille`."""
 EXTRAS = {
     "matplotlib": "plot",
-    "altair": "report",
     "jinja2": "report",
     "vl_convert": "report",
     "submitit": "slurm",
-    "optuna": "search",
     "pyroute2": "lab",
 }
 """The extra of pyproject.toml that installs a package, by the package's import name."""
@@ -25,7 +23,6 @@ PURPOSES = {
     "plot": "a figure",
     "report": "a report",
     "slurm": "tasks on Slurm",
-    "search": "a search by an optimiser",
     "lab": "an emulated network",
 }
 """The result that the user cannot get without an extra."""
