@@ -52,6 +52,14 @@ class Dependence:
             *(int(indices.get(loop) == index) for loop, index in sorted(self.iterations)),
         )
 
+    def include(self, other: "Dependence") -> None:
+        """Adds what another tensor or op depends on."""
+        for axis, coordinates in other.thresholds.items():
+            self.thresholds.setdefault(axis, set()).update(coordinates)
+        self.distinct_axes |= other.distinct_axes
+        self.loops |= other.loops
+        self.iterations |= other.iterations
+
     @property
     def axes(self) -> list[Axis]:
         """Axes whose coordinates the op depends on."""
@@ -78,9 +86,9 @@ class Dependence:
 
 def dependence(op: Op, schedule: Schedule) -> Dependence:
     """Returns the coordinates and loop indices that the sizes, peers and root of an op depend on."""
-    result = Dependence()
+    result, tensors = Dependence(), schedule.cached(TensorDependences)
     for name in dict.fromkeys((*reads(op), *writes(op))):
-        _add_tensor(schedule.tensors[name], schedule, result)
+        result.include(tensors.of(name))
     for name in ("root", "to", "sender", "distance"):
         _add_expression(getattr(op, name, 0), result)
     return result
@@ -100,11 +108,22 @@ class OpDependences:
         return self._results[id(op)][1]
 
 
-def tensor_dependence(tensor: Tensor, schedule: Schedule) -> Dependence:
-    """Returns the coordinates and loop indices that the size of a tensor's block depends on."""
-    result = Dependence()
-    _add_tensor(tensor, schedule, result)
-    return result
+class TensorDependences:
+    """Coordinates and loop indices that the sizes of tensors' blocks depend on, computed once for each tensor.
+
+    Callers must not modify the results.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._results: dict[str, Dependence] = {}
+
+    def of(self, name: str) -> Dependence:
+        """The dependence of the tensor of a name."""
+        if name not in self._results:
+            self._results[name] = result = Dependence()
+            _add_tensor(self._schedule.tensors[name], self._schedule, result)
+        return self._results[name]
 
 
 def lengths(part: Part, schedule: Schedule) -> set[int]:
@@ -258,12 +277,16 @@ class OpKinds:
     """The kind of coordinates for each op of a schedule: an op has blocks of equal sizes at coordinates of one kind.
 
     A communication op distinguishes all members of its groups, and every op distinguishes ranks with different
-    programs.  `schedule.cached(OpKinds)` shares one instance among all users of a schedule.
+    roles.  `schedule.cached(OpKinds)` shares one instance among all users of a schedule.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         self._grid, self._dependences = schedule.grid, schedule.cached(OpDependences)
-        self._role_axes = {role.axis for role in schedule.roles if role.axis is not None}
+        self._roles = Dependence()
+        for role in schedule.roles:
+            if role.axis is not None:
+                bounds = {role.start} if role.stop is None else {role.start, role.stop}
+                self._roles.include(Dependence({role.axis: bounds}))
         self._kinds: dict[int, CoordinateKinds] = {}
 
     def of(self, op: Op, coordinates: Coordinates) -> Kind:
@@ -274,9 +297,10 @@ class OpKinds:
         return kinds.of(coordinates)
 
     def _kinds_of(self, op: Op) -> CoordinateKinds:
-        result = self._dependences.of(op)
-        distinct_axes = self._role_axes | ({op.axis} if isinstance(op, Communication) else set())
-        return CoordinateKinds(replace(result, distinct_axes=result.distinct_axes | distinct_axes), self._grid)
+        result = Dependence(distinct_axes={op.axis} if isinstance(op, Communication) else set())
+        result.include(self._dependences.of(op))
+        result.include(self._roles)
+        return CoordinateKinds(result, self._grid)
 
 
 class PerKind(Generic[Result]):

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from quadrille.algorithms.analysis.coordinate_dependence import Kind, OpKinds, tensor_dependence
+from quadrille.algorithms.analysis.coordinate_dependence import Kind, OpKinds, TensorDependences
 from quadrille.algorithms.analysis.root_distances import CHAIN
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.expressions import PanelOwner, variables
@@ -41,9 +41,9 @@ def differing_loops(schedule: Schedule) -> frozenset[str]:
     """
     loops = {part.panel.loop for tensor in schedule.tensors.values() for part in _parts(tensor) if part.panel}
     loops |= {name for tensor in schedule.tensors.values() for part in _parts(tensor) for name in part.rotated_by}
-    for tensor in schedule.tensors.values():
+    for name, tensor in schedule.tensors.items():
         if tensor.buckets is not None:
-            loops |= {tensor.buckets[0]} & tensor_dependence(tensor, schedule).loops
+            loops |= {tensor.buckets[0]} & schedule.cached(TensorDependences).of(name).loops
     for op in all_ops(schedule):
         for field_name in ("root", "to", "sender", "distance"):
             loops |= variables(getattr(op, field_name, 0))

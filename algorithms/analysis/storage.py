@@ -12,7 +12,7 @@ from quadrille.algorithms.analysis.coordinate_dependence import (
     Kind,
     OpDependences,
     PerKind,
-    tensor_dependence,
+    TensorDependences,
 )
 from quadrille.algorithms.analysis.folded_walk import folded_walks
 from quadrille.algorithms.analysis.traffic import OpAmounts, Traffic, traffic
@@ -127,10 +127,8 @@ class _RankBuffers:
         self._walks = folded_walks(schedule, choices)
         self._scratch = PerKind(schedule, self._scratch_of)
         self._elsewhere = {*schedule.cached(views), *schedule.cached(gathered_in_place)}
-        self._kinds = {
-            name: CoordinateKinds(tensor_dependence(tensor, schedule), schedule.grid)
-            for name, tensor in schedule.tensors.items()
-        }
+        dependences = schedule.cached(TensorDependences)
+        self._kinds = {name: CoordinateKinds(dependences.of(name), schedule.grid) for name in schedule.tensors}
         self._capacities: dict[tuple[str, Kind], int] = {}
         self._own: dict[int, list[str]] = {}
         self._ops: dict[int, list[Op] | None] = {}
