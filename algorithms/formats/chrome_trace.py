@@ -3,13 +3,14 @@
 Each rank is a process and each lane a thread.  Several timelines, such as the predicted and the measured one, appear
 one below the other in one file, each from its own time 0.  Only representative ranks are shown.  Times are microseconds
 with nanosecond resolution.  Waiting for the last member of a group is a slice inside the op's slice.  An arrow leads
-from each send to the receive that it meets.
+from each send to the receive that it meets.  Counters of a rank are tracks of its process, and those of the network are
+tracks of a process of their own, below the ranks.
 
 Slices of a thread must nest.  Spans of a lane that overlap partially (several library transfers in flight) move to
 further threads.
 
-Source: "Trace Event Format", Google, 2016, sections "Duration Events", "Complete Events", "Flow Events" and
-"Metadata Events".
+Source: "Trace Event Format", Google, 2016, sections "Duration Events", "Complete Events", "Counter Events",
+"Flow Events" and "Metadata Events".
 """
 
 import json
@@ -20,6 +21,7 @@ from typing import Any
 
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import Provenance
+from quadrille.algorithms.timelines.counters import Counter
 from quadrille.algorithms.timelines.spans import COMPUTE, UNPAIRED, Span
 from quadrille.algorithms.timelines.timeline import Timeline
 
@@ -30,8 +32,14 @@ POSTED = " posted"
 Event = dict[str, Any]
 
 
-def chrome_trace(timelines: Sequence[Timeline], provenance: Provenance | None = None) -> dict[str, Any]:
+def chrome_trace(
+    timelines: Sequence[Timeline], provenance: Provenance | None = None, counters: Sequence[Counter] = ()
+) -> dict[str, Any]:
     """Returns the trace of `timelines`; the processes of each timeline follow those of the previous one.
+
+    Parameters
+    ----------
+    counters : counters of the first timeline, on its clock
 
     >>> span = Span(0, "multiply", "gemm", "compute", ready=0, start=1, arrival=1, end=3)
     >>> events = chrome_trace([Timeline((span,), "predicted", ranks=1)])["traceEvents"]
@@ -40,19 +48,25 @@ def chrome_trace(timelines: Sequence[Timeline], provenance: Provenance | None = 
     """
     events: list[Event] = []
     first_pid = 0
-    for timeline in timelines:
+    for number, timeline in enumerate(timelines):
+        counters_here = () if number else counters
         events += _events(timeline, first_pid)
-        first_pid += timeline.ranks
+        events += _counted(timeline, first_pid, counters_here)
+        first_pid += timeline.ranks + any(counter.rank is None for counter in counters_here)
     # Perfetto reads no further than a key that it does not know, so ours stay inside otherData, last.
     about = {"schema": SCHEMA, **({"provenance": schema_files.plain_tables(provenance)} if provenance else {})}
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
 
 
-def write_chrome_trace(path: str | Path, timelines: Sequence[Timeline], provenance: Provenance | None = None) -> None:
-    """Writes the trace of `timelines` as JSON, atomically; `-` is stdout."""
-    schema_files.write_text(
-        path, json.dumps(chrome_trace(timelines, provenance), separators=(",", ":"), allow_nan=False) + "\n"
-    )
+def write_chrome_trace(
+    path: str | Path,
+    timelines: Sequence[Timeline],
+    provenance: Provenance | None = None,
+    counters: Sequence[Counter] = (),
+) -> None:
+    """Writes the trace of `timelines`, with counters of the first one, as JSON, atomically; `-` is stdout."""
+    trace = chrome_trace(timelines, provenance, counters)
+    schema_files.write_text(path, json.dumps(trace, separators=(",", ":"), allow_nan=False) + "\n")
 
 
 def _events(timeline: Timeline, first_pid: int) -> Iterator[Event]:
@@ -78,6 +92,23 @@ def _events(timeline: Timeline, first_pid: int) -> Iterator[Event]:
         at = max(send.start, receive.start)
         yield {"ph": "s", **arrow, **_place(send, send.start - origin, first_pid, threads)}
         yield {"ph": "f", "bp": "e", **arrow, **_place(receive, at - origin, first_pid, threads)}
+
+
+def _counted(timeline: Timeline, first_pid: int, counters: Sequence[Counter]) -> Iterator[Event]:
+    """Yields the counters of a timeline, without equal values in a row; of values in one nanosecond the last counts."""
+    network_pid = first_pid + timeline.ranks
+    if any(counter.rank is None for counter in counters):
+        yield _metadata("process_name", network_pid, 0, name=f"{timeline.name or timeline.kind} network")
+        yield _metadata("process_sort_index", network_pid, 0, sort_index=network_pid)
+    for counter in counters:
+        place = {"pid": network_pid if counter.rank is None else first_pid + counter.rank, "tid": 0}
+        values: Mapping[str, float] | None = None
+        for time, changed in {
+            _nanoseconds(time - timeline.start): changed for time, changed in counter.changes
+        }.items():
+            if changed != values:
+                values = changed
+                yield {"ph": "C", "name": counter.name, **place, "ts": time / 1000, "args": dict(changed)}
 
 
 def _place(span: Span, time: float, first_pid: int, threads: Mapping[Span, int]) -> Event:
