@@ -16,18 +16,18 @@ Source: "Trace Event Format", Google, 2016, sections "Duration Events", "Complet
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.timelines.counters import Counter
-from quadrille.algorithms.timelines.spans import COMPUTE, UNPAIRED, Span
+from quadrille.algorithms.timelines.messages import messages
+from quadrille.algorithms.timelines.spans import COMPUTE, Span
 from quadrille.algorithms.timelines.timeline import Timeline
 
 SCHEMA = "quadrille/trace/1"
-POSTED = " posted"
-"""End of the name of a lane of posted receives, whose messages meet under the rest of the name."""
 
 Event = dict[str, Any]
 
@@ -87,7 +87,8 @@ def _events(timeline: Timeline, first_pid: int) -> Iterator[Event]:
             for span in nested:
                 threads[span] = tid
                 yield from _slices(span, pid, tid, origin)
-    for number, (send, receive) in enumerate(_messages(ranks)):
+    shown = (pair for pair in messages(chain(*ranks.values())) if pair[0].start < pair[1].end)
+    for number, (send, receive) in enumerate(shown):
         arrow = {"name": "message", "cat": "message", "id": f"{first_pid}.{number}"}
         at = max(send.start, receive.start)
         yield {"ph": "s", **arrow, **_place(send, send.start - origin, first_pid, threads)}
@@ -95,17 +96,19 @@ def _events(timeline: Timeline, first_pid: int) -> Iterator[Event]:
 
 
 def _counted(timeline: Timeline, first_pid: int, counters: Sequence[Counter]) -> Iterator[Event]:
-    """Yields the counters of a timeline, without equal values in a row; of values in one nanosecond the last counts."""
-    network_pid = first_pid + timeline.ranks
+    """Yields the counters of a timeline, without equal values in a row.
+
+    The last value within a nanosecond counts, and the last one before the timeline's start is that of its start.
+    """
+    network_pid, origin = first_pid + timeline.ranks, timeline.start
     if any(counter.rank is None for counter in counters):
         yield _metadata("process_name", network_pid, 0, name=f"{timeline.name or timeline.kind} network")
         yield _metadata("process_sort_index", network_pid, 0, sort_index=network_pid)
     for counter in counters:
         place = {"pid": network_pid if counter.rank is None else first_pid + counter.rank, "tid": 0}
         values: Mapping[str, float] | None = None
-        for time, changed in {
-            _nanoseconds(time - timeline.start): changed for time, changed in counter.changes
-        }.items():
+        latest = {max(0, _nanoseconds(time - origin)): changed for time, changed in counter.changes}
+        for time, changed in latest.items():
             if changed != values:
                 values = changed
                 yield {"ph": "C", "name": counter.name, **place, "ts": time / 1000, "args": dict(changed)}
@@ -114,23 +117,6 @@ def _counted(timeline: Timeline, first_pid: int, counters: Sequence[Counter]) ->
 def _place(span: Span, time: float, first_pid: int, threads: Mapping[Span, int]) -> Event:
     """The process, the thread and the time of an end of an arrow."""
     return {"pid": first_pid + span.rank, "tid": threads[span], "ts": _microseconds(time)}
-
-
-def _messages(ranks: Mapping[int, Sequence[Span]]) -> Iterator[tuple[Span, Span]]:
-    """Yields the send and the receive of each message whose two ends are shown.
-
-    The k-th send of a lane from a rank to another matches the k-th receive.
-    """
-    ends: dict[tuple[int, int, str], tuple[list[Span], list[Span]]] = defaultdict(lambda: ([], []))
-    for rank, spans in ranks.items():
-        for span in sorted(spans, key=lambda span: (span.start, span.end, span.index)):
-            if span.to_peer and span.kind in UNPAIRED:
-                is_send, peer = span.kind == "send", rank + span.to_peer
-                sender, receiver = (rank, peer) if is_send else (peer, rank)
-                ends[sender, receiver, span.lane.removesuffix(POSTED)][0 if is_send else 1].append(span)
-    for sends, receives in ends.values():
-        if len(sends) == len(receives):
-            yield from (pair for pair in zip(sends, receives, strict=True) if pair[0].start < pair[1].end)
 
 
 def _metadata(kind: str, pid: int, tid: int, **arguments: str | int) -> Event:

@@ -105,14 +105,15 @@ def predict(
         remark_all(idle_cards_remarks(prepared))
     remark_all(calibration_warnings(machine, "" if destinations.detail == "all" else "--verbose shows them"))
     record = order.with_order_choice(record) if order else record
-    write_results(destinations, record, timeline, partial(_counters, prepared))
+    write_results(destinations, record, timeline, partial(_counters, prepared, record, timeline))
 
 
-def _counters(prepared: PreparedExperiment, shown: Timeline) -> "Sequence[Counter]":
-    """The counters of a trace of a predicted timeline."""
+def _counters(prepared: PreparedExperiment, record: Record, timeline: Timeline, shown: Timeline) -> "Sequence[Counter]":
+    """The counters of a trace that shows some ranks of a predicted timeline."""
     from quadrille.experiments.predict.trace_counters import trace_counters
 
-    return trace_counters(prepared, shown)
+    granularity = record.simulation.granularity if record.simulation is not None else "exact"
+    return trace_counters(prepared, granularity, timeline, shown)
 
 
 def _progress_text(ranks: int, elapsed: float) -> str:

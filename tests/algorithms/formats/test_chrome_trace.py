@@ -134,7 +134,9 @@ def test_an_arrow_leads_from_each_send_to_its_receive():
 
 def test_counters_are_tracks_of_their_rank_and_of_a_process_of_the_network(timeline):
     memory = Counter("memory in bytes", ((10.0, {"weights": 5, "activations": 0}), (11.0, {"weights": 5})), rank=1)
-    load = Counter("a>b", ((10.0, {"share": 0.5}), (12.0, {"share": 0.5}), (12.0 + 1e-10, {"share": 0.25})))
+    load = Counter(
+        "a>b", ((9.0, {"share": 0.75}), (10.0, {"share": 0.5}), (12.0, {"share": 0.5}), (12.0 + 1e-10, {"share": 0.25}))
+    )
     trace = json.loads(json.dumps(chrome_trace([timeline, timeline], counters=[memory, load])))
     counted = [event for event in trace["traceEvents"] if event["ph"] == "C"]
     assert [(event["pid"], event["name"], event["ts"], event["args"]) for event in counted] == [

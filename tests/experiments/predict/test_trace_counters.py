@@ -50,3 +50,21 @@ def test_memory_that_no_schedule_tells_has_no_counter(capsys, tmp_path):
     driven = predicted(capsys, tmp_path, *GPT, "--grid", "pipeline=2", "--pipeline-schedule", "message-driven")
     matmul = predicted(capsys, tmp_path, "--matmul", "64,64,64", "--grid", "x=2", "--machine", "perlmutter")
     assert not [name for _, counters in (driven, matmul) for _, name in counters if name == "memory in bytes"]
+
+
+@pytest.mark.parametrize("words", [("--grid", "data=2,x=4"), ("--grid", "data=2,x=4", "--ranks", "5")])
+def test_the_busiest_links_of_the_record_have_counters_of_the_network(capsys, tmp_path, words):
+    """Times are whole nanoseconds, so the integral of a share is not exact."""
+    gpt = ("--gpt", "tiny", "--batch", 4, "--machine", "perlmutter", "--collectives", "own")
+    record, counters = predicted(capsys, tmp_path, *gpt, *words)
+    bytes_of = {load["link"]: load["bytes"] for load in record["links"]}
+    shares = {name: events for (pid, name), events in counters.items() if pid == record["ranks"]}
+    assert 0 < len(shares) <= 8
+    bandwidths = {"gpu:0>nic:0": 31.5e9, "nic:0>router:0": 25e9, "gpu:0>gpu:1": 100e9}
+    assert {name.split(" ")[0] for name in shares} == bandwidths.keys() & bytes_of.keys()
+    for name, events in shares.items():
+        link = name.split(" ")[0]
+        seconds = sum(
+            (after["ts"] - before["ts"]) * 1e-6 * before["args"]["share"] for before, after in pairwise(events)
+        )
+        assert seconds * bandwidths[link] == pytest.approx(bytes_of[link], rel=1e-3)
