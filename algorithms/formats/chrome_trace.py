@@ -3,35 +3,43 @@
 Each rank is a process and each lane a thread.  Several timelines, such as the predicted and the measured one, appear
 one below the other in one file, each from its own time 0.  Only representative ranks are shown.  Times are microseconds
 with nanosecond resolution.  Waiting for the last member of a group is a slice inside the op's slice.  An arrow leads
-from each send to the receive that it meets.
+from each send to the receive that it meets.  Counters of a rank are tracks of its process, and those of the network are
+tracks of a process of their own, below the ranks.
 
 Slices of a thread must nest.  Spans of a lane that overlap partially (several library transfers in flight) move to
 further threads.
 
-Source: "Trace Event Format", Google, 2016, sections "Duration Events", "Complete Events", "Flow Events" and
-"Metadata Events".
+Source: "Trace Event Format", Google, 2016, sections "Duration Events", "Complete Events", "Counter Events",
+"Flow Events" and "Metadata Events".
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import Provenance
-from quadrille.algorithms.timelines.spans import COMPUTE, UNPAIRED, Span
+from quadrille.algorithms.timelines.counters import Counter
+from quadrille.algorithms.timelines.messages import messages
+from quadrille.algorithms.timelines.spans import COMPUTE, Span
 from quadrille.algorithms.timelines.timeline import Timeline
 
 SCHEMA = "quadrille/trace/1"
-POSTED = " posted"
-"""End of the name of a lane of posted receives, whose messages meet under the rest of the name."""
 
 Event = dict[str, Any]
 
 
-def chrome_trace(timelines: Sequence[Timeline], provenance: Provenance | None = None) -> dict[str, Any]:
+def chrome_trace(
+    timelines: Sequence[Timeline], provenance: Provenance | None = None, counters: Sequence[Counter] = ()
+) -> dict[str, Any]:
     """Returns the trace of `timelines`; the processes of each timeline follow those of the previous one.
+
+    Parameters
+    ----------
+    counters : counters of the first timeline, on its clock
 
     >>> span = Span(0, "multiply", "gemm", "compute", ready=0, start=1, arrival=1, end=3)
     >>> events = chrome_trace([Timeline((span,), "predicted", ranks=1)])["traceEvents"]
@@ -40,19 +48,25 @@ def chrome_trace(timelines: Sequence[Timeline], provenance: Provenance | None = 
     """
     events: list[Event] = []
     first_pid = 0
-    for timeline in timelines:
+    for number, timeline in enumerate(timelines):
+        counters_here = () if number else counters
         events += _events(timeline, first_pid)
-        first_pid += timeline.ranks
+        events += _counted(timeline, first_pid, counters_here)
+        first_pid += timeline.ranks + any(counter.rank is None for counter in counters_here)
     # Perfetto reads no further than a key that it does not know, so ours stay inside otherData, last.
     about = {"schema": SCHEMA, **({"provenance": schema_files.plain_tables(provenance)} if provenance else {})}
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
 
 
-def write_chrome_trace(path: str | Path, timelines: Sequence[Timeline], provenance: Provenance | None = None) -> None:
-    """Writes the trace of `timelines` as JSON, atomically; `-` is stdout."""
-    schema_files.write_text(
-        path, json.dumps(chrome_trace(timelines, provenance), separators=(",", ":"), allow_nan=False) + "\n"
-    )
+def write_chrome_trace(
+    path: str | Path,
+    timelines: Sequence[Timeline],
+    provenance: Provenance | None = None,
+    counters: Sequence[Counter] = (),
+) -> None:
+    """Writes the trace of `timelines`, with counters of the first one, as JSON, atomically; `-` is stdout."""
+    trace = chrome_trace(timelines, provenance, counters)
+    schema_files.write_text(path, json.dumps(trace, separators=(",", ":"), allow_nan=False) + "\n")
 
 
 def _events(timeline: Timeline, first_pid: int) -> Iterator[Event]:
@@ -73,33 +87,36 @@ def _events(timeline: Timeline, first_pid: int) -> Iterator[Event]:
             for span in nested:
                 threads[span] = tid
                 yield from _slices(span, pid, tid, origin)
-    for number, (send, receive) in enumerate(_messages(ranks)):
+    shown = (pair for pair in messages(chain(*ranks.values())) if pair[0].start < pair[1].end)
+    for number, (send, receive) in enumerate(shown):
         arrow = {"name": "message", "cat": "message", "id": f"{first_pid}.{number}"}
         at = max(send.start, receive.start)
         yield {"ph": "s", **arrow, **_place(send, send.start - origin, first_pid, threads)}
         yield {"ph": "f", "bp": "e", **arrow, **_place(receive, at - origin, first_pid, threads)}
 
 
+def _counted(timeline: Timeline, first_pid: int, counters: Sequence[Counter]) -> Iterator[Event]:
+    """Yields the counters of a timeline, without equal values in a row.
+
+    The last value within a nanosecond counts, and the last one before the timeline's start is that of its start.
+    """
+    network_pid, origin = first_pid + timeline.ranks, timeline.start
+    if any(counter.rank is None for counter in counters):
+        yield _metadata("process_name", network_pid, 0, name=f"{timeline.name or timeline.kind} network")
+        yield _metadata("process_sort_index", network_pid, 0, sort_index=network_pid)
+    for counter in counters:
+        place = {"pid": network_pid if counter.rank is None else first_pid + counter.rank, "tid": 0}
+        values: Mapping[str, float] | None = None
+        latest = {max(0, _nanoseconds(time - origin)): changed for time, changed in counter.changes}
+        for time, changed in latest.items():
+            if changed != values:
+                values = changed
+                yield {"ph": "C", "name": counter.name, **place, "ts": time / 1000, "args": dict(changed)}
+
+
 def _place(span: Span, time: float, first_pid: int, threads: Mapping[Span, int]) -> Event:
     """The process, the thread and the time of an end of an arrow."""
     return {"pid": first_pid + span.rank, "tid": threads[span], "ts": _microseconds(time)}
-
-
-def _messages(ranks: Mapping[int, Sequence[Span]]) -> Iterator[tuple[Span, Span]]:
-    """Yields the send and the receive of each message whose two ends are shown.
-
-    The k-th send of a lane from a rank to another matches the k-th receive.
-    """
-    ends: dict[tuple[int, int, str], tuple[list[Span], list[Span]]] = defaultdict(lambda: ([], []))
-    for rank, spans in ranks.items():
-        for span in sorted(spans, key=lambda span: (span.start, span.end, span.index)):
-            if span.to_peer and span.kind in UNPAIRED:
-                is_send, peer = span.kind == "send", rank + span.to_peer
-                sender, receiver = (rank, peer) if is_send else (peer, rank)
-                ends[sender, receiver, span.lane.removesuffix(POSTED)][0 if is_send else 1].append(span)
-    for sends, receives in ends.values():
-        if len(sends) == len(receives):
-            yield from (pair for pair in zip(sends, receives, strict=True) if pair[0].start < pair[1].end)
 
 
 def _metadata(kind: str, pid: int, tid: int, **arguments: str | int) -> Event:

@@ -52,17 +52,21 @@ def memory_bytes_by_kind(schedule: Schedule, coordinates: Coordinates, choices: 
 
 
 def _by_kind(rank_storage: Storage, schedule: Schedule) -> dict[Kind, int]:
-    mixed = ITEM_BYTES[schedule.dtype] == 2
-    names = dict.fromkeys(_stored_activations(schedule), ACTIVATIONS) | _names(schedule, mixed)
-    names |= dict.fromkeys((*STAGING, KEPT_STAGING), BUCKETS) | dict.fromkeys(rank_storage.on_host, ON_HOST)
     bytes_by_kind: dict[Kind, int] = dict.fromkeys(KINDS, 0)
-    for name, elements in rank_storage.tensors.items():
-        bytes_by_kind[names.get(name) or _kind_of_other(schedule.tensors[name])] += (
-            elements * rank_storage.copies[name] * rank_storage.item_bytes[name]
-        )
+    for name, kind in kinds_of_tensors(rank_storage, schedule).items():
+        copies, item_bytes = rank_storage.copies[name], rank_storage.item_bytes[name]
+        bytes_by_kind[kind] += rank_storage.tensors[name] * copies * item_bytes
     both = rank_storage.bytes + rank_storage.host_bytes
     bytes_by_kind["buffers"] += both - sum(bytes_by_kind.values())
     return {kind: size for kind, size in bytes_by_kind.items() if size or kind not in OFFLOAD_KINDS}
+
+
+def kinds_of_tensors(rank_storage: Storage, schedule: Schedule) -> dict[str, Kind]:
+    """Kind of each tensor that a rank stores, by name."""
+    mixed = ITEM_BYTES[schedule.dtype] == 2
+    names = dict.fromkeys(_stored_activations(schedule), ACTIVATIONS) | _names(schedule, mixed)
+    names |= dict.fromkeys((*STAGING, KEPT_STAGING), BUCKETS) | dict.fromkeys(rank_storage.on_host, ON_HOST)
+    return {name: names.get(name) or _kind_of_other(schedule.tensors[name]) for name in rank_storage.tensors}
 
 
 def largest_memory(schedule: Schedule, choices: Choices) -> dict[Kind, int]:

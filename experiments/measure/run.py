@@ -1,6 +1,7 @@
 """`quadrille run`: executes an experiment on all ranks of an MPI world, and writes or prints the measured record."""
 
 from collections.abc import Sequence
+from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ from quadrille.runtime.host.progress_reports import collective_work, local_work,
 
 if TYPE_CHECKING:
     from quadrille.algorithms.formats.record import Record
+    from quadrille.algorithms.timelines.counters import Counter
+    from quadrille.algorithms.timelines.timeline import Timeline
     from quadrille.experiments.workloads.experiment import Experiment
     from quadrille.runtime.arrays.array_library import ArrayLibrary
     from quadrille.runtime.measuring.reference_kernels import ReferenceBenchmark
@@ -64,9 +67,17 @@ def run(
         if site.is_root:
             from quadrille.experiments.records.results import write_results
 
-            write_results(destinations, _record(prepared, measured, command), median_timeline(measured.timelines))
+            record, timeline = _record(prepared, measured, command), median_timeline(measured.timelines)
+            write_results(destinations, record, timeline, partial(_memory_counters, prepared))
             if fault:
                 raise RunError(fault)
+
+
+def _memory_counters(prepared: PreparedRun, shown: "Timeline") -> "Sequence[Counter]":
+    """The memory counters of a trace of a measured timeline."""
+    from quadrille.experiments.records.memory_counters import memory_counters  # few runs write a trace
+
+    return memory_counters(prepared.experiment, prepared.job.schedule, shown)
 
 
 def _measure(prepared: PreparedRun) -> tuple[RunMeasurements, Execution]:

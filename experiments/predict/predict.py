@@ -23,6 +23,7 @@ from quadrille.topologies.machines.what_if import in_chunks
 from quadrille.topologies.nodes.gpus import RUNTIME_BYTES
 
 if TYPE_CHECKING:
+    from quadrille.algorithms.timelines.counters import Counter
     from quadrille.experiments.predict.collectives_choice import ChosenCollective
     from quadrille.experiments.predict.order_choice import ChosenOrder
     from quadrille.experiments.workloads.experiment import Experiment
@@ -81,7 +82,7 @@ def predict(
         remark(order.line())
     ranks = experiment.grid.size
     with progress_line(lambda elapsed: _progress_text(ranks, elapsed), shown=not destinations.quiet):
-        prepared = prepare(experiment, machine)
+        prepared, chosen = _with_chosen_collectives(prepare(experiment, machine), options.backend, announce=True)
         record, timeline = predict_prepared(
             prepared,
             command,
@@ -91,6 +92,7 @@ def predict(
             timeline_ranks=destinations.ranks,
             announce=True,
         )
+        record = _with_choices(record, chosen)
     named = not experiment.execution.choices.by_machine
     jitter = prepared.experiment.execution.jitter
     has_noise = jitter is not None and jitter.draws
@@ -102,7 +104,16 @@ def predict(
 
         remark_all(idle_cards_remarks(prepared))
     remark_all(calibration_warnings(machine, "" if destinations.detail == "all" else "--verbose shows them"))
-    write_results(destinations, order.with_order_choice(record) if order else record, timeline)
+    record = order.with_order_choice(record) if order else record
+    write_results(destinations, record, timeline, partial(_counters, prepared, record, timeline))
+
+
+def _counters(prepared: PreparedExperiment, record: Record, timeline: Timeline, shown: Timeline) -> "Sequence[Counter]":
+    """The counters of a trace that shows some ranks of a predicted timeline."""
+    from quadrille.experiments.predict.trace_counters import trace_counters
+
+    granularity = record.simulation.granularity if record.simulation is not None else "exact"
+    return trace_counters(prepared, granularity, timeline, shown)
 
 
 def _progress_text(ranks: int, elapsed: float) -> str:
@@ -228,23 +239,14 @@ def predict_prepared(
     from quadrille.experiments.predict.prepared_prediction import predict_prepared
     from quadrille.simulator.simulate import LIMITS, Shortcuts
 
-    with gc_paused():
-        experiment, schedule = prepared.experiment, prepared.simulated_schedule
-        chosen: Sequence[ChosenCollective] = ()
-        if experiment.execution.choices.auto:
-            from quadrille.experiments.predict.collectives_choice import choose_collectives
-
-            experiment, chosen = choose_collectives(experiment, schedule, prepared.machine, prepared.nodes, backend)
-            prepared = replace(prepared, experiment=experiment)
-        if announce:
-            remark_all(choice.line() for choice in chosen)
+    prepared, chosen = _with_chosen_collectives(prepared, backend, announce=announce)
     prediction = predict_prepared(
         prepared,
         granularity,
         shortcuts=shortcuts or Shortcuts(),
         limits=limits or LIMITS,
         timeline_ranks=timeline_ranks,
-        announce=partial(_announce, experiment=experiment) if announce else None,
+        announce=partial(_announce, experiment=prepared.experiment) if announce else None,
     )
     with gc_paused():
         record = predicted_record(
@@ -254,11 +256,34 @@ def predict_prepared(
             backend=backend,
             even_within=even_shards_bound(prepared),
         )
-    if chosen:
-        from quadrille.experiments.predict.collectives_choice import with_collective_choices
+    return _with_choices(record, chosen), prediction.timeline
 
-        record = with_collective_choices(record, chosen)
-    return record, prediction.timeline
+
+def _with_chosen_collectives(
+    prepared: PreparedExperiment, backend: str, *, announce: bool
+) -> "tuple[PreparedExperiment, Sequence[ChosenCollective]]":
+    """The prepared experiment with the algorithm chosen for each op if `auto` was asked for, and these choices."""
+    if not prepared.experiment.execution.choices.auto:
+        return prepared, ()
+    from quadrille.experiments.predict.collectives_choice import choose_collectives
+
+    with gc_paused():
+        experiment, chosen = choose_collectives(
+            prepared.experiment, prepared.simulated_schedule, prepared.machine, prepared.nodes, backend
+        )
+        prepared = replace(prepared, experiment=experiment)
+        if announce:
+            remark_all(choice.line() for choice in chosen)
+    return prepared, chosen
+
+
+def _with_choices(record: Record, chosen: "Sequence[ChosenCollective]") -> Record:
+    """The record with the collectives that were chosen for each op, if any were."""
+    if not chosen:
+        return record
+    from quadrille.experiments.predict.collectives_choice import with_collective_choices
+
+    return with_collective_choices(record, chosen)
 
 
 def _announce(simulation: "Simulator", experiment: "Experiment") -> None:

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from quadrille.algorithms.formats.chrome_trace import chrome_trace, write_chrome_trace
 from quadrille.algorithms.provenance import provenance
+from quadrille.algorithms.timelines.counters import Counter
 from quadrille.algorithms.timelines.spans import Span, with_arrivals
 from quadrille.algorithms.timelines.timeline import Timeline
 
@@ -129,3 +130,26 @@ def test_an_arrow_leads_from_each_send_to_its_receive():
     assert [event["id"] for event in starts] == [event["id"] for event in ends] == ["0.0", "0.1"]
     assert [(event["pid"], event["ts"]) for event in starts] == [(0, 1e6), (0, 4e6)]
     assert [(event["pid"], event["ts"], event["bp"]) for event in ends] == [(1, 1e6, "e"), (1, 5e6, "e")]
+
+
+def test_counters_are_tracks_of_their_rank_and_of_a_process_of_the_network(timeline):
+    memory = Counter("memory in bytes", ((10.0, {"weights": 5, "activations": 0}), (11.0, {"weights": 5})), rank=1)
+    load = Counter(
+        "a>b", ((9.0, {"share": 0.75}), (10.0, {"share": 0.5}), (12.0, {"share": 0.5}), (12.0 + 1e-10, {"share": 0.25}))
+    )
+    trace = json.loads(json.dumps(chrome_trace([timeline, timeline], counters=[memory, load])))
+    counted = [event for event in trace["traceEvents"] if event["ph"] == "C"]
+    assert [(event["pid"], event["name"], event["ts"], event["args"]) for event in counted] == [
+        (1, "memory in bytes", 0, {"weights": 5, "activations": 0}),
+        (1, "memory in bytes", 1e6, {"weights": 5}),
+        (2, "a>b", 0, {"share": 0.5}),
+        (2, "a>b", 2e6, {"share": 0.25}),
+    ]
+    names = {pid: name for (pid, _), name in metadata(trace, "process_name").items()}
+    assert names == {
+        0: "predicted rank 0",
+        1: "predicted rank 1",
+        2: "predicted network",
+        3: "predicted rank 0",
+        4: "predicted rank 1",
+    }
