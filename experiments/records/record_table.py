@@ -63,15 +63,15 @@ def _row(op: OpRecord) -> tuple[str, ...]:
 
 def summary_lines(record: Record) -> list[str]:
     """The total time, whether the step does not fit in memory, and the activity that takes most of the time."""
-    lines = [f"total: {format_seconds(record.seconds)} ({_interval_text(record)})", *memory_warning(record)]
-    if shares := _shares(record):
-        (most, share), *others = shares
+    lines = [f"total: {format_seconds(record.seconds)} ({interval_text(record)})", *memory_warning(record)]
+    if of_total := shares(record):
+        (most, share), *others = of_total
         words = "".join(f", {name} {100 * part:.3g} %" for name, part in others)
         lines.append(f"bound by {most} ({100 * share:.3g} %){words}")
     return lines
 
 
-def _shares(record: Record) -> list[tuple[str, float]]:
+def shares(record: Record) -> list[tuple[str, float]]:
     """The shares of the total that local work and exposed communication take on the mean rank, the largest first.
 
     Copies from and to the host and updates on the host count as far as they are exposed, too.
@@ -81,12 +81,12 @@ def _shares(record: Record) -> list[tuple[str, float]]:
     ...     OpRecord(name="gather B", kind="all_gather", axis="z", seconds=3.0, exposed_seconds=3.0),
     ...     OpRecord(name="multiply C", kind="gemm", seconds=1.0),
     ... )
-    >>> _shares(SimpleNamespace(ops=ops, seconds=4.0, grid={"z": 2}))
+    >>> shares(SimpleNamespace(ops=ops, seconds=4.0, grid={"z": 2}))
     [('communication over z', 0.75), ('products', 0.25)]
-    >>> _shares(SimpleNamespace(ops=ops, seconds=4.0, grid={"z": 1, "x": 2}))
+    >>> shares(SimpleNamespace(ops=ops, seconds=4.0, grid={"z": 1, "x": 2}))
     [('other local work', 0.75), ('products', 0.25)]
     >>> copy = OpRecord(name="fetch W", kind="host_copy", seconds=4.0, exposed_seconds=1.0)
-    >>> _shares(SimpleNamespace(ops=(*ops[1:], copy), seconds=4.0, grid={}))
+    >>> shares(SimpleNamespace(ops=(*ops[1:], copy), seconds=4.0, grid={}))
     [('products', 0.25), ('host copies', 0.25)]
     """
     seconds: dict[str, float] = {}
@@ -203,7 +203,7 @@ def _collectives_word(record: Record) -> str:
     return "r" + word[1:] if is_rccl and word.startswith("nccl") else word
 
 
-def _interval_text(record: Record) -> str:
+def interval_text(record: Record) -> str:
     """Low and high seconds of a record and their meaning, as text; a prediction from data sheets alone has none."""
     simulation = record.simulation
     bounded = (

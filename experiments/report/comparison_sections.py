@@ -9,9 +9,11 @@ from quadrille.algorithms.units import format_percent, format_seconds
 from quadrille.experiments.compare.comparison import Comparison, OpComparison, Times
 from quadrille.experiments.compare.problem import problem_label
 from quadrille.experiments.compare.record_folders import FolderComparison
-from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent
-from quadrille.experiments.report.charts import COLOURS, LEGEND, PAGE_WIDTH, bars, compact, time_unit
+from quadrille.experiments.output.tables import UNKNOWN, percent
+from quadrille.experiments.report.amounts import compact, time_text, time_unit
+from quadrille.experiments.report.charts import LEGEND, PAGE_WIDTH, bars
 from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Table
+from quadrille.experiments.report.palette import COLOURS
 from quadrille.experiments.report.repeat import repeat_section
 
 MOST_OPS = 30
@@ -38,16 +40,23 @@ def comparison_part(compared: Comparison, source: str, measured: Record | None =
         *([repeat_section(compared.provenance)] if compared.provenance is not None else []),
     ]
     title = f"Comparison: {problem_label(compared.problem)}"
-    return Part(
-        title, comparison_verdict(compared), [_interval_sentence(compared), *compared.remarks], sections, source
-    )
+    verdict, points = comparison_verdict(compared), [_interval_sentence(compared), *compared.remarks]
+    return Part(title, verdict, points, sections, source, comparison_error(compared))
 
 
 def comparison_verdict(compared: Comparison) -> str:
     """The answer of a comparison in a sentence."""
     both = compared.seconds
-    error = UNKNOWN if both.relative_error is None else format_percent(both.relative_error, signed=True)
-    return f"Predicted {format_seconds(both.predicted)}, measured {format_seconds(both.measured)}: {error}."
+    return (
+        f"Predicted {format_seconds(both.predicted)}, measured {format_seconds(both.measured)}: "
+        f"{comparison_error(compared)}."
+    )
+
+
+def comparison_error(compared: Comparison) -> str:
+    """The error of the predicted time, as text."""
+    error = compared.seconds.relative_error
+    return UNKNOWN if error is None else format_percent(error, signed=True)
 
 
 def _interval_sentence(compared: Comparison) -> str:
@@ -165,8 +174,8 @@ def paired_points(names: Sequence[str], points: Sequence[Mapping[str, Any]], uni
 def _row(name: str, times: Times) -> tuple[str, ...]:
     return (
         name,
-        milliseconds(times.predicted),
-        milliseconds(times.measured),
+        time_text(times.predicted),
+        time_text(times.measured),
         percent(times.relative_error),
         percent(times.relative_error_drift_removed),
         percent(times.spread, signed=False),
@@ -178,10 +187,8 @@ def _causes_section(compared: Comparison) -> Section:
     measured = compared.seconds.measured
     factor, unit = time_unit(max(map(abs, causes.values())))
     most = max(causes, key=lambda cause: abs(causes[cause]))
-    label = (
-        f"Predicted less measured time, by cause; the largest difference is in {most}, {milliseconds(causes[most])}."
-    )
-    rows = [(str(cause), milliseconds(part), percent(part / measured)) for cause, part in causes.items()]
+    label = f"Predicted less measured time, by cause; the largest difference is in {most}, {time_text(causes[most])}."
+    rows = [(str(cause), time_text(part), percent(part / measured)) for cause, part in causes.items()]
     spec = bars({str(cause): factor * part for cause, part in causes.items()}, f"predicted less measured [{unit}]")
     return Section("Why they differ", charts=[Chart(spec, label, Table(("cause", "difference", "of measured"), rows))])
 
@@ -190,8 +197,8 @@ def _noise_section(compared: Comparison) -> Section:
     noise, drift = compared.noise, compared.drift
     rows = [
         ("repeats", str(noise.repeats)),
-        ("median", milliseconds(noise.median_seconds)),
-        ("5th to 95th percentile", f"{milliseconds(noise.low_seconds)} to {milliseconds(noise.high_seconds)}"),
+        ("median", time_text(noise.median_seconds)),
+        ("5th to 95th percentile", f"{time_text(noise.low_seconds)} to {time_text(noise.high_seconds)}"),
         ("error within the noise", {None: "not known", True: "yes", False: "no"}[noise.within_noise]),
         ("drift since calibration", UNKNOWN if drift.total is None else percent(drift.total - 1)),
     ]
@@ -214,4 +221,11 @@ def folder_part(compared: FolderComparison, source: str) -> Part:
         f"{format_percent(summary.p90)}, the worst {format_percent(summary.worst)}."
     )
     sections = [Section("Predicted and measured", charts=[chart]), repeat_section(compared.provenance)]
-    return Part(f"Comparison of {summary.cases} pairs of records", verdict, compared.remarks, sections, source)
+    return Part(
+        f"Comparison of {summary.cases} pairs of records",
+        verdict,
+        compared.remarks,
+        sections,
+        source,
+        f"median {format_percent(summary.median)}",
+    )

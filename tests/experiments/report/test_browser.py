@@ -12,8 +12,8 @@ import pytest
 from quadrille.cli.main import main
 from quadrille.experiments.report.elements import Part
 from quadrille.experiments.report.page import page_text
+from quadrille.experiments.report.pareto_chart import Point, pareto_section
 from quadrille.experiments.report.report import parts_of_files
-from quadrille.experiments.report.search_sections import Point, pareto_section
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")

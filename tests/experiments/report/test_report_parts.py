@@ -12,8 +12,8 @@ from quadrille.cli.main import main
 from quadrille.experiments.compare.compare_records import compare_records
 from quadrille.experiments.report.comparison_sections import comparison_part
 from quadrille.experiments.report.pareto import pareto_front
+from quadrille.experiments.report.pareto_chart import Point, filters
 from quadrille.experiments.report.report import parts_of_files
-from quadrille.experiments.report.search_sections import Point, filters
 from quadrille.experiments.report.timeline_chart import MOST_RECTANGLES, Rectangle, merged
 from tests.support.compared_records import MEASURED, PREDICTED
 from tests.support.quadrille import called
@@ -84,8 +84,8 @@ def test_merged_rectangles_are_few_and_keep_the_time_of_each_category():
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
-        (COLLECTIVE, ["Time by cause", "Busiest links", "Values", "How to repeat it"]),
-        (SWEEP, ["Time over gpus", "Time, memory and GPUs", "All points", "How to repeat it"]),
+        (COLLECTIVE, ["Time by cause", "Busiest links", "How to repeat it", "Values"]),
+        (SWEEP, ["Time over gpus", "Time, memory and GPUs", "All points", "How to repeat it", "Flags of all points"]),
     ],
 )
 def test_a_verb_with_the_flag_writes_the_report_of_its_answer(tmp_path, words, shown):
