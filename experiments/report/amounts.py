@@ -1,7 +1,9 @@
 """Times and sizes of a report: the unit of a chart's axis, and the text of a table's cell."""
 
-from quadrille.algorithms.units import GIB, KIB, MIB, format_seconds
+from quadrille.algorithms.units import GB, GIB, KIB, LEAST_SCIENTIFIC, MIB, format_bytes, format_percent, format_seconds
 from quadrille.experiments.output.tables import UNKNOWN
+
+TERA = 1e12
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
@@ -37,3 +39,24 @@ def time_text(seconds: float | None) -> str:
     ('7.70 us', '0 s', '-')
     """
     return UNKNOWN if seconds is None else format_seconds(seconds)
+
+
+def amount_text(key: str, value: float) -> str:
+    """A number as text, with the unit that the last words of its key tell.
+
+    >>> amount_text("latency_seconds", 1.26e-3), amount_text("memory_bytes", 2**26), amount_text("bandwidth", 1.555e12)
+    ('1.26 ms', '64 MiB', '1555 GB/s')
+    >>> amount_text("flops_per_second.float64", 1.95e13), amount_text("utilisation", 0.98), amount_text("alike", 16)
+    ('19.5 TFLOP/s', '98.0 %', '16')
+    """
+    if "flops_per_second" in key:
+        return f"{value / TERA:.4g} TFLOP/s"
+    if key.endswith(("bytes_per_second", "bandwidth")):
+        return f"{value / GB:.4g} GB/s"
+    if key.endswith(("seconds", "_s", "latency")):
+        return format_seconds(value)
+    if key.endswith("bytes"):
+        return format_bytes(value)
+    if key == "utilisation":
+        return format_percent(value)
+    return f"{value:.0f}" if float(value).is_integer() and abs(value) < LEAST_SCIENTIFIC else f"{value:.6g}"

@@ -6,9 +6,10 @@ import msgspec
 
 from quadrille.algorithms.errors import QuadrilleError
 from quadrille.algorithms.provenance import Provenance
-from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_percent, format_seconds
+from quadrille.algorithms.units import format_percent, format_seconds
 from quadrille.experiments.explain.explain import VIEW_NAMES
 from quadrille.experiments.explain.explanation import Explanation, is_link
+from quadrille.experiments.report.amounts import amount_text
 from quadrille.experiments.report.elements import Part, Section, Table
 from quadrille.experiments.report.link_drawing import links_section
 from quadrille.experiments.report.path_chart import path_section
@@ -135,19 +136,9 @@ def tables_part(facts: Mapping[str, object], schema: str, source: str) -> Part:
     kind = schema.split("/")[1]
     seconds = next((facts[key] for key in ("seconds", "makespan_s") if isinstance(facts.get(key), int | float)), None)
     amount = "" if seconds is None else format_seconds(float(str(seconds)))
-    verdict = f"It takes {amount}." if amount else _check_verdict(facts) or f"The answer of kind {kind}."
+    verdict = f"It takes {amount}." if amount else f"The answer of kind {kind}."
     sections = [*_facts_sections(facts), repeat_section(origin_of(facts))]
     return Part(f"{kind.replace('-', ' ').capitalize()}: {source}", verdict, [], sections, source, amount)
-
-
-def _check_verdict(facts: Mapping[str, object]) -> str:
-    """How many sizes of a check are as expected; empty for other answers."""
-    sizes = facts.get("by_size")
-    if not isinstance(sizes, list) or not all(isinstance(row, dict) and "verdict" in row for row in sizes):
-        return ""
-    verdicts = [str(row["verdict"]) for row in sizes]
-    counts = (f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
-    return f"Of {len(verdicts)} ranges of sizes: {', '.join(counts)}."
 
 
 def _facts_sections(facts: Mapping[str, object]) -> Iterator[Section]:
@@ -196,14 +187,7 @@ def _value(key: str, value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{_heading(str(name))} {_value(str(name), item)}" for name, item in value.items())
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if key.endswith(("seconds", "_s")) or key in ("measured", "expected"):
-            return format_seconds(value)
-        if key.endswith("bytes") and value >= 0:
-            return format_bytes(value)
-        if key.endswith("bandwidth"):
-            return format_bytes_per_second(value)
-        if key == "utilisation":
-            return format_percent(value)
+        return amount_text(key, value)
     return _text(value)
 
 
@@ -217,5 +201,5 @@ def _text(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    text = str(value)
     return text if len(text) <= LONG else f"{text[:LONG]}…"

@@ -113,12 +113,13 @@ def bars(values: Mapping[str, float], unit: str, colours: Sequence[str] = ()) ->
     ]
     low, high = min(0.0, *values.values()), max(0.0, *values.values())
     room = 0.08 * (high - low) or 1.0
+    left = room if low < 0 else 0.0
     y = {"field": "name", "type": "nominal", "sort": list(values), "title": None, "axis": {"labelLimit": 150}}
     x = {
         "field": "v",
         "type": "quantitative",
         "title": unit,
-        "scale": {"domain": [compact(low), compact(high + room)], "nice": False},
+        "scale": {"domain": [compact(low - left), compact(high + room)], "nice": False},
     }
     return {
         **PAGE_WIDTH,

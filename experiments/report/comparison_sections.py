@@ -1,11 +1,12 @@
 """The part of a report about a comparison: predicted beside measured in total and op by op, and why they differ."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from quadrille.algorithms.formats.percentiles import percentiles
 from quadrille.algorithms.formats.record import Record
-from quadrille.algorithms.units import format_percent, format_seconds
+from quadrille.algorithms.units import NOISE_SECONDS, format_percent, format_seconds
 from quadrille.experiments.compare.comparison import Comparison, OpComparison, Times
 from quadrille.experiments.compare.problem import problem_label
 from quadrille.experiments.compare.record_folders import FolderComparison
@@ -13,7 +14,7 @@ from quadrille.experiments.output.tables import UNKNOWN, percent
 from quadrille.experiments.report.amounts import compact, time_text, time_unit
 from quadrille.experiments.report.charts import LEGEND, PAGE_WIDTH, bars
 from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Table
-from quadrille.experiments.report.palette import COLOURS
+from quadrille.experiments.report.palette import COLOURS, colours_of
 from quadrille.experiments.report.repeat import repeat_section
 
 MOST_OPS = 30
@@ -77,13 +78,7 @@ def _intervals(measured: Record) -> dict[str, Interval]:
 def _ops_section(compared: Comparison, intervals: Mapping[str, Interval]) -> Section:
     shown = _shown_ops(compared.ops)
     factor, unit = time_unit(max(compared.seconds.predicted, compared.seconds.measured))
-    noise = compared.noise
-    of_total: dict[str, Interval] = {}
-    if noise.interval_known:
-        of_total["predicted"] = noise.predicted_low_seconds, noise.predicted_high_seconds
-    if noise.repeats > 1:
-        of_total["measured"] = noise.low_seconds, noise.high_seconds
-    points = list(_points(TOTAL, compared.seconds, of_total, factor))
+    points = list(_points(TOTAL, compared.seconds, _total_intervals(compared), factor))
     for op in shown:
         points += _points(op.name, op.seconds, _measured_interval(intervals, op.name), factor)
     hidden = len(compared.ops) - len(shown)
@@ -94,6 +89,16 @@ def _ops_section(compared: Comparison, intervals: Mapping[str, Interval]) -> Sec
     rows = [_row(TOTAL, compared.seconds), *(_row(op.name, op.seconds) for op in compared.ops)]
     spec = paired_points([TOTAL, *(op.name for op in shown)], points, f"time [{unit}]")
     return Section("Predicted and measured", lines, [Chart(spec, label, Table(COLUMNS, rows))])
+
+
+def _total_intervals(compared: Comparison) -> dict[str, Interval]:
+    """The interval of both total times, as far as it is known [s]."""
+    noise, intervals = compared.noise, {}
+    if noise.interval_known:
+        intervals["predicted"] = noise.predicted_low_seconds, noise.predicted_high_seconds
+    if noise.repeats > 1:
+        intervals["measured"] = noise.low_seconds, noise.high_seconds
+    return intervals
 
 
 def _shown_ops(ops: Sequence[OpComparison]) -> list[OpComparison]:
@@ -183,13 +188,15 @@ def _row(name: str, times: Times) -> tuple[str, ...]:
 
 
 def _causes_section(compared: Comparison) -> Section:
-    causes = compared.attribution_seconds.by_cause()
+    by_cause = compared.attribution_seconds.by_cause()
+    causes = {cause: part for cause, part in by_cause.items() if abs(part) >= NOISE_SECONDS} or by_cause
     measured = compared.seconds.measured
     factor, unit = time_unit(max(map(abs, causes.values())))
     most = max(causes, key=lambda cause: abs(causes[cause]))
     label = f"Predicted less measured time, by cause; the largest difference is in {most}, {time_text(causes[most])}."
     rows = [(str(cause), time_text(part), percent(part / measured)) for cause, part in causes.items()]
-    spec = bars({str(cause): factor * part for cause, part in causes.items()}, f"predicted less measured [{unit}]")
+    scaled = {str(cause): factor * part for cause, part in causes.items()}
+    spec = bars(scaled, f"predicted less measured [{unit}]", colours_of(list(scaled)))
     return Section("Why they differ", charts=[Chart(spec, label, Table(("cause", "difference", "of measured"), rows))])
 
 
@@ -205,17 +212,33 @@ def _noise_section(compared: Comparison) -> Section:
     return Section("Noise and drift", tables=[Table(("measurement", ""), rows, names=2)])
 
 
+def _pair_name(number: int, pair: Comparison) -> str:
+    """The number of a pair, and the name of its measured record or else its problem."""
+    return f"{number}: {Path(pair.files.measured).name if pair.files is not None else problem_label(pair.problem)}"
+
+
 def folder_part(compared: FolderComparison, source: str) -> Part:
     """The part of a report about two folders of records: all pairs, and the sizes of the errors."""
     pairs, summary = compared.comparisons, compared.summary
     factor, unit = time_unit(max(pair.seconds.measured for pair in pairs))
-    names = [f"{number}: {problem_label(pair.problem)}" for number, pair in enumerate(pairs, 1)]
+    names = [_pair_name(number, pair) for number, pair in enumerate(pairs, 1)]
     points = [
-        point for name, pair in zip(names, pairs, strict=True) for point in _points(name, pair.seconds, {}, factor)
+        point
+        for name, pair in zip(names, pairs, strict=True)
+        for point in _points(name, pair.seconds, _total_intervals(pair), factor)
     ]
-    rows = [_row(name, pair.seconds) for name, pair in zip(names, pairs, strict=True)]
-    label = "Predicted time (diamonds) beside measured time (circles) of each pair of records."
-    chart = Chart(paired_points(names, points, f"time [{unit}]"), label, Table(COLUMNS, rows))
+    rows = [
+        (name, problem_label(pair.problem), *_row(name, pair.seconds)[1:])
+        for name, pair in zip(names, pairs, strict=True)
+    ]
+    worst = max(zip(names, pairs, strict=True), key=lambda named: abs(named[1].seconds.relative_error or 0.0))
+    label = (
+        "Predicted time (diamonds) beside measured time (circles) of each pair of records; lines are intervals of "
+        f"90 %. The largest error is that of {worst[0]}, {comparison_error(worst[1])}."
+    )
+    chart = Chart(
+        paired_points(names, points, f"time [{unit}]"), label, Table(("record", "problem", *COLUMNS[1:]), rows, names=2)
+    )
     verdict = (
         f"Over {summary.cases} pairs the median error is {format_percent(summary.median)}, the 90th percentile "
         f"{format_percent(summary.p90)}, the worst {format_percent(summary.worst)}."

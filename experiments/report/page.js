@@ -6,7 +6,7 @@ const config = {
   background: null,
   font: "system-ui, sans-serif",
   axis: { labelColor: ink, titleColor: ink, gridColor: "var(--line)", domainColor: "var(--soft)", tickColor: "var(--soft)", titleFontWeight: "normal", labelFontSize: 12, titleFontSize: 12, tickCount: { expr: "max(3, floor(width / 90))" } },
-  legend: { labelColor: ink, titleColor: ink, labelLimit: 300, labelFontSize: 12, titleFontSize: 12 },
+  legend: { labelColor: ink, titleColor: ink, labelFontSize: 12, titleFontSize: 12, symbolBaseFillColor: ink, symbolBaseStrokeColor: ink },
   title: { color: ink },
   text: { color: ink },
   view: { stroke: null },
@@ -30,7 +30,8 @@ async function draw(number) {
   try {
     const spec = entries[number].spec;
     const layout = { bottom: { anchor: "start", direction: place.clientWidth < 600 ? "vertical" : "horizontal", margin: 12 } };
-    const legend = { ...config.legend, columns: legendColumns(spec, place.clientWidth), layout: layout };
+    const limit = Math.min(300, place.clientWidth - 150);
+    const legend = { ...config.legend, labelLimit: limit, columns: legendColumns(spec, place.clientWidth), layout: layout };
     const result = await vegaEmbed(place, spec, {
       mode: "vega-lite", logLevel: 1, renderer: "svg", actions: false, config: { ...config, legend: legend }, tooltip: { theme: dark ? "dark" : "light" },
     });

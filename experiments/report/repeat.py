@@ -10,8 +10,11 @@ from quadrille.experiments.report.elements import Section
 
 COMMANDS = ("simulate", "run", "rank", "sweep", "schedule")
 """Commands that take an experiment file."""
-OUTPUTS = ("json", "csv", "trace", "timeline", "ranks", "plot", "figure", "save", "c", "da", "db", "report", "from")
-"""Flags that name files of one run, which no experiment file keeps."""
+OUTPUTS = (
+    *("json", "csv", "trace", "timeline", "ranks", "plot", "figure", "save", "c", "da", "db", "report", "from"),
+    *("quiet", "verbose"),
+)
+"""Flags of the output of one run, which no experiment file keeps."""
 REPEATABLE = ("set", "vary", "fail", "degrade", "slow")
 """Flags that may be given several times."""
 

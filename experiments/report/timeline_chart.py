@@ -159,7 +159,7 @@ def _row_order(row: str) -> tuple[int, bool, str]:
 def _label(timeline: Timeline, ranks: Sequence[int], rectangles: int, spans_shown: int) -> str:
     who = "every rank" if len(ranks) == timeline.ranks else f"{len(ranks)} of {timeline.ranks:,} ranks"
     merged_text = f"; {spans_shown:,} spans are drawn as {rectangles:,}" if rectangles < spans_shown else ""
-    return f"The {timeline.kind} timeline of {who}, a row for each lane{merged_text}. Drag to move; buttons zoom."
+    return f"The {timeline.kind} timeline of {who}, a row for each lane{merged_text}."
 
 
 def _table(rectangles: Sequence[Rectangle], rows: Sequence[str]) -> Table:
