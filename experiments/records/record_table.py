@@ -43,7 +43,7 @@ def print_record(record: Record, detail: Detail = "table") -> None:
         notes = [*_hidden_ops_line(record.ops, ops), *_waiting_line(ops)]
         lines += ["", *_aligned([HEADINGS, *rows]), *notes, "", *_closing_lines(record)]
     elif record.verified is not None:
-        lines.append(_verification_line(record.verified))
+        lines.append(verification_line(record.verified))
     print("\n".join(lines))
 
 
@@ -51,7 +51,7 @@ def _row(op: OpRecord) -> tuple[str, ...]:
     """The cells of an op's row."""
     return (
         op.name,
-        _op_description(op),
+        op_description(op),
         str(op.count),
         format_seconds(op.seconds),
         format_seconds(op.waiting_seconds),
@@ -164,10 +164,10 @@ def _waiting_line(ops: Sequence[OpRecord]) -> list[str]:
     return ["waiting comes before seconds: a rank waits until the last rank of its group has started"]
 
 
-def _op_description(op: OpRecord) -> str:
+def op_description(op: OpRecord) -> str:
     """Kind, axis and algorithm of an op, as text.
 
-    >>> _op_description(OpRecord(name="gather B", kind="all_gather", axis="z", algorithm="ring", seconds=0.0))
+    >>> op_description(OpRecord(name="gather B", kind="all_gather", axis="z", algorithm="ring", seconds=0.0))
     'all_gather over z, ring'
     """
     return op.kind + (f" over {op.axis}" if op.axis else "") + (f", {op.algorithm}" if op.algorithm else "")
@@ -235,7 +235,7 @@ def _closing_lines(record: Record) -> list[str]:
     if isinstance(record.messages, Messages):
         lines.append(messages_line(record.messages))
     if record.verified is not None:
-        lines.append(_verification_line(record.verified))
+        lines.append(verification_line(record.verified))
     return lines
 
 
@@ -254,7 +254,7 @@ def messages_line(messages: Messages) -> str:
     return f"messages: {size}, progress {progress}{beside}".replace("%", " %")
 
 
-def _verification_line(verified: Verified) -> str:
+def verification_line(verified: Verified) -> str:
     error = "not a number" if verified.max_error is None else f"{verified.max_error:.2g}"
     text = f"relative error {error}, bound {verified.bound:.2g}, by the {verified.method} check"
     if verified.vectors is not None and verified.smallest_error_seen is not None:

@@ -3,7 +3,7 @@
 from quadrille.algorithms.units import GB, GIB, KIB, LEAST_SCIENTIFIC, MIB, format_bytes, format_percent, format_seconds
 from quadrille.experiments.output.tables import UNKNOWN
 
-TERA = 1e12
+GIGA, TERA = 1e9, 1e12
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
@@ -41,6 +41,16 @@ def time_text(seconds: float | None) -> str:
     return UNKNOWN if seconds is None else format_seconds(seconds)
 
 
+def flops_text(rate: float) -> str:
+    """A rate of floating-point operations.
+
+    >>> flops_text(1.95e13), flops_text(3.06e9)
+    ('19.5 TFLOP/s', '3.06 GFLOP/s')
+    """
+    factor, unit = (TERA, "TFLOP/s") if rate >= TERA else (GIGA, "GFLOP/s")
+    return f"{rate / factor:.4g} {unit}"
+
+
 def amount_text(key: str, value: float) -> str:
     """A number as text, with the unit that the last words of its key tell.
 
@@ -50,7 +60,7 @@ def amount_text(key: str, value: float) -> str:
     ('19.5 TFLOP/s', '98.0 %', '16')
     """
     if "flops_per_second" in key:
-        return f"{value / TERA:.4g} TFLOP/s"
+        return flops_text(value)
     if key.endswith(("bytes_per_second", "bandwidth")):
         return f"{value / GB:.4g} GB/s"
     if key.endswith(("seconds", "_s", "latency")):

@@ -6,7 +6,7 @@ import msgspec
 
 from quadrille.algorithms.errors import QuadrilleError
 from quadrille.algorithms.provenance import Provenance
-from quadrille.algorithms.units import format_percent, format_seconds
+from quadrille.algorithms.units import format_bytes_per_second, format_percent, format_seconds
 from quadrille.experiments.explain.explain import VIEW_NAMES
 from quadrille.experiments.explain.explanation import Explanation, is_link
 from quadrille.experiments.report.amounts import amount_text
@@ -65,7 +65,7 @@ def _titles(explanation: Explanation, source: str, facts: Mapping[str, object]) 
         words = str(facts["kind"]).replace("_", "-")
         where = f"{_value('bytes', facts.get('bytes'))} on {facts.get('gpus', '?')} GPUs of {name}"
         rate = facts.get("bus_bandwidth")
-        rates = f" ({_value('bus_bandwidth', rate)} bus bandwidth)" if rate else ""
+        rates = f" ({format_bytes_per_second(float(str(rate)))} bus bandwidth)" if rate else ""
         return f"Collective: {words} of {where}", (f"The {words} of {where} is predicted to take {took}{rates}{bound}.")
     if explanation.what == "flows":
         ends = facts.get("finish_s")

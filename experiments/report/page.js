@@ -30,7 +30,7 @@ async function draw(number) {
   try {
     const spec = entries[number].spec;
     const layout = { bottom: { anchor: "start", direction: place.clientWidth < 600 ? "vertical" : "horizontal", margin: 12 } };
-    const limit = Math.min(300, place.clientWidth - 150);
+    const limit = Math.min(300, place.clientWidth - 190);
     const legend = { ...config.legend, labelLimit: limit, columns: legendColumns(spec, place.clientWidth), layout: layout };
     const result = await vegaEmbed(place, spec, {
       mode: "vega-lite", logLevel: 1, renderer: "svg", actions: false, config: { ...config, legend: legend }, tooltip: { theme: dark ? "dark" : "light" },

@@ -10,7 +10,7 @@ from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.algorithms.units import NOISE_SECONDS, format_bytes, format_seconds
 from quadrille.experiments.explain.explanation import Explanation, explain_record
 from quadrille.experiments.output.tables import percent
-from quadrille.experiments.records.record_table import activity, shown_ops
+from quadrille.experiments.records.record_table import activity, op_description, shown_ops
 from quadrille.experiments.report.amounts import memory_unit, time_text, time_unit
 from quadrille.experiments.report.charts import bars, stacked_bars
 from quadrille.experiments.report.elements import Chart, Part, Section, Table
@@ -189,20 +189,19 @@ def _ops_section(record: Record) -> Section:
     ops = shown_ops(record.ops, record.grid)
     hidden = len(record.ops) - len(ops)
     lines = [f"{hidden:,} ops that take little are left out; the record has all."] if hidden > 0 else []
-    columns = ("op", "kind", "axis", "algorithm", "times", "time", "waiting", "exposed", "sent by a rank")
-    return Section("Ops", lines, tables=[Table(columns, [_op_row(op) for op in ops], names=4)])
+    columns = ("op", "what", "time", "share", "exposed", "waiting", "times", "sent by a rank")
+    return Section("Ops", lines, tables=[Table(columns, [_op_row(op, record.seconds) for op in ops], names=2)])
 
 
-def _op_row(op: OpRecord) -> tuple[str, ...]:
+def _op_row(op: OpRecord, total: float) -> tuple[str, ...]:
     return (
         op.name + (" (extrapolated)" if op.extrapolated else ""),
-        op.kind,
-        op.axis or "",
-        op.algorithm or "",
-        str(op.count),
+        op_description(op),
         time_text(op.seconds),
-        time_text(op.waiting_seconds),
+        percent(op.seconds / total if total else None, signed=False),
         time_text(op.exposed_seconds),
+        time_text(op.waiting_seconds),
+        str(op.count),
         format_bytes(op.bytes_sent_per_rank_max),
     )
 

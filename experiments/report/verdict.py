@@ -8,7 +8,8 @@ from quadrille.algorithms.formats.record import Record, device_bytes
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.explain.explanation import FULL, ExplainedLink, Explanation, is_link
 from quadrille.experiments.output.tables import percent
-from quadrille.experiments.records.record_table import interval_text, shares
+from quadrille.experiments.records.record_table import interval_text, shares, verification_line
+from quadrille.experiments.report.amounts import flops_text
 from quadrille.experiments.workloads.training_lines import (
     approximation_lines,
     expert_load_lines,
@@ -18,7 +19,6 @@ from quadrille.experiments.workloads.training_lines import (
 )
 
 MOST_POINTS = 4
-TERA = 1e12
 
 
 def record_verdict(record: Record, memory_bytes: float) -> str:
@@ -62,7 +62,7 @@ def _rates(record: Record) -> Iterator[str]:
     if sizes is not None:
         products = 3 if record.passes == "training" else 1
         if record.seconds > 0:
-            yield f"{products * 2 * sizes.m * sizes.k * sizes.n / record.seconds / TERA:.3g} TFLOP/s"
+            yield flops_text(products * 2 * sizes.m * sizes.k * sizes.n / record.seconds)
         return
     if record.seconds_per_iteration is not UNSET:
         yield throughput(record).partition(", ")[0]
@@ -76,8 +76,12 @@ def _memory_words(record: Record, memory_bytes: float) -> Iterator[str]:
     size = device_bytes(kinds) if kinds is not UNSET else record.peak_bytes_per_rank_max
     if not size or not memory_bytes or record.fits in (UNSET, None):
         return
-    words = "fits in memory" if record.fits else "DOES NOT FIT in memory"
-    yield f"{words} ({format_bytes(size)} of {format_bytes(memory_bytes)})"
+    both = format_bytes(size), format_bytes(memory_bytes)
+    yield (
+        f"fits in memory ({both[0]} of {both[1]})"
+        if record.fits
+        else f"DOES NOT FIT in memory ({both[0]}, and a device has {both[1]})"
+    )
 
 
 def _bound_words(record: Record, is_or_was: str) -> Iterator[str]:
@@ -87,19 +91,19 @@ def _bound_words(record: Record, is_or_was: str) -> Iterator[str]:
 
 def record_points(record: Record, explanation: Explanation) -> list[str]:
     """At most four sentences beside the verdict, those that limit it first."""
-    points = [f"{line[:1].upper()}{line[1:]}." for line in approximation_lines(record)]
-    points += [f"{line[:1].upper()}{line[1:]}." for line in list(memory_warning(record))[1:]]
-    points.append(_interval_sentence(record))
+    points = [_sentence(line) for line in approximation_lines(record)]
+    points += [_sentence(line) for line in list(memory_warning(record))[1:]]
+    points += [_sentence(verification_line(record.verified))] if record.verified is not None else []
+    points.append(_sentence(interval_text(record)))
     others = ", ".join(f"{name} {100 * share:.3g} %" for name, share in shares(record)[1:5])
     points += [f"After that come {others}."] if others else []
     points += link_points(explanation.links)
-    points += [f"{line[:1].upper()}{line[1:]}." for line in expert_load_lines(record)]
+    points += [_sentence(line) for line in expert_load_lines(record)]
     return points[:MOST_POINTS]
 
 
-def _interval_sentence(record: Record) -> str:
-    text = interval_text(record)
-    return f"{text[:1].upper()}{text[1:]}."
+def _sentence(line: str) -> str:
+    return f"{line[:1].upper()}{line[1:]}."
 
 
 def link_points(links: "tuple[ExplainedLink, ...]") -> Iterator[str]:

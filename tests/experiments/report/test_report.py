@@ -90,6 +90,18 @@ def test_exposed_communication_by_axis_adds_up_to_that_of_the_ops(folder):
     assert sum(by_axis.values()) == pytest.approx(sum(op.exposed_seconds for op in record.ops))
 
 
+def test_the_verdict_says_that_a_step_does_not_fit_and_the_first_point_what_would_help(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = "simulate --gpt gpt3-1.3b --batch 64 --grid x=1 --machine perlmutter --quiet --json job.json"
+    assert main(words.split()) == 0
+    part = record_part(load_record("job.json"), "job.json", None)
+    assert re.search(
+        r"tokens/s, MFU [\d.]+ %\), DOES NOT FIT in memory \(.* GiB, and a device has 39.5 GiB\)", part.verdict
+    )
+    assert "would help" in part.lines[0]
+    assert len(part.lines) <= 4
+
+
 def test_a_record_without_a_timeline_says_how_to_get_it(folder):
     part = record_part(load_record(folder / "one.json"), "one.json", None)
     timeline = next(section for section in part.sections if section.title == "Timeline")
