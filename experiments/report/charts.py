@@ -178,8 +178,8 @@ def spans(rows: Sequence[str], values: str, categories: Sequence[str], unit: str
             "tooltip": [
                 {"field": "n", "title": "op"},
                 {"field": "kind"},
-                {"field": "a", "type": "quantitative", "title": f"from [{unit}]"},
-                {"field": "b", "type": "quantitative", "title": f"to [{unit}]"},
+                {"field": "a", "type": "quantitative", "title": unit.replace("time", "from")},
+                {"field": "b", "type": "quantitative", "title": unit.replace("time", "to")},
             ],
         },
     }
