@@ -43,7 +43,7 @@ def print_record(record: Record, detail: Detail = "table") -> None:
         notes = [*_hidden_ops_line(record.ops, ops), *_waiting_line(ops)]
         lines += ["", *_aligned([HEADINGS, *rows]), *notes, "", *_closing_lines(record)]
     elif record.verified is not None:
-        lines.append(_verification_line(record.verified))
+        lines.append(verification_line(record.verified))
     print("\n".join(lines))
 
 
@@ -51,7 +51,7 @@ def _row(op: OpRecord) -> tuple[str, ...]:
     """The cells of an op's row."""
     return (
         op.name,
-        _op_description(op),
+        op_description(op),
         str(op.count),
         format_seconds(op.seconds),
         format_seconds(op.waiting_seconds),
@@ -63,15 +63,15 @@ def _row(op: OpRecord) -> tuple[str, ...]:
 
 def summary_lines(record: Record) -> list[str]:
     """The total time, whether the step does not fit in memory, and the activity that takes most of the time."""
-    lines = [f"total: {format_seconds(record.seconds)} ({_interval_text(record)})", *memory_warning(record)]
-    if shares := _shares(record):
-        (most, share), *others = shares
+    lines = [f"total: {format_seconds(record.seconds)} ({interval_text(record)})", *memory_warning(record)]
+    if of_total := shares(record):
+        (most, share), *others = of_total
         words = "".join(f", {name} {100 * part:.3g} %" for name, part in others)
         lines.append(f"bound by {most} ({100 * share:.3g} %){words}")
     return lines
 
 
-def _shares(record: Record) -> list[tuple[str, float]]:
+def shares(record: Record) -> list[tuple[str, float]]:
     """The shares of the total that local work and exposed communication take on the mean rank, the largest first.
 
     Copies from and to the host and updates on the host count as far as they are exposed, too.
@@ -81,12 +81,12 @@ def _shares(record: Record) -> list[tuple[str, float]]:
     ...     OpRecord(name="gather B", kind="all_gather", axis="z", seconds=3.0, exposed_seconds=3.0),
     ...     OpRecord(name="multiply C", kind="gemm", seconds=1.0),
     ... )
-    >>> _shares(SimpleNamespace(ops=ops, seconds=4.0, grid={"z": 2}))
+    >>> shares(SimpleNamespace(ops=ops, seconds=4.0, grid={"z": 2}))
     [('communication over z', 0.75), ('products', 0.25)]
-    >>> _shares(SimpleNamespace(ops=ops, seconds=4.0, grid={"z": 1, "x": 2}))
+    >>> shares(SimpleNamespace(ops=ops, seconds=4.0, grid={"z": 1, "x": 2}))
     [('other local work', 0.75), ('products', 0.25)]
     >>> copy = OpRecord(name="fetch W", kind="host_copy", seconds=4.0, exposed_seconds=1.0)
-    >>> _shares(SimpleNamespace(ops=(*ops[1:], copy), seconds=4.0, grid={}))
+    >>> shares(SimpleNamespace(ops=(*ops[1:], copy), seconds=4.0, grid={}))
     [('products', 0.25), ('host copies', 0.25)]
     """
     seconds: dict[str, float] = {}
@@ -164,10 +164,10 @@ def _waiting_line(ops: Sequence[OpRecord]) -> list[str]:
     return ["waiting comes before seconds: a rank waits until the last rank of its group has started"]
 
 
-def _op_description(op: OpRecord) -> str:
+def op_description(op: OpRecord) -> str:
     """Kind, axis and algorithm of an op, as text.
 
-    >>> _op_description(OpRecord(name="gather B", kind="all_gather", axis="z", algorithm="ring", seconds=0.0))
+    >>> op_description(OpRecord(name="gather B", kind="all_gather", axis="z", algorithm="ring", seconds=0.0))
     'all_gather over z, ring'
     """
     return op.kind + (f" over {op.axis}" if op.axis else "") + (f", {op.algorithm}" if op.algorithm else "")
@@ -203,7 +203,7 @@ def _collectives_word(record: Record) -> str:
     return "r" + word[1:] if is_rccl and word.startswith("nccl") else word
 
 
-def _interval_text(record: Record) -> str:
+def interval_text(record: Record) -> str:
     """Low and high seconds of a record and their meaning, as text; a prediction from data sheets alone has none."""
     simulation = record.simulation
     bounded = (
@@ -235,7 +235,7 @@ def _closing_lines(record: Record) -> list[str]:
     if isinstance(record.messages, Messages):
         lines.append(messages_line(record.messages))
     if record.verified is not None:
-        lines.append(_verification_line(record.verified))
+        lines.append(verification_line(record.verified))
     return lines
 
 
@@ -254,7 +254,7 @@ def messages_line(messages: Messages) -> str:
     return f"messages: {size}, progress {progress}{beside}".replace("%", " %")
 
 
-def _verification_line(verified: Verified) -> str:
+def verification_line(verified: Verified) -> str:
     error = "not a number" if verified.max_error is None else f"{verified.max_error:.2g}"
     text = f"relative error {error}, bound {verified.bound:.2g}, by the {verified.method} check"
     if verified.vectors is not None and verified.smallest_error_seen is not None:

@@ -1,14 +1,15 @@
 """The parts of a report about other answers: what `explain` explains, and answers of which only tables are known."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from quadrille.algorithms.errors import QuadrilleError
 from quadrille.algorithms.provenance import Provenance
-from quadrille.algorithms.units import format_seconds
+from quadrille.algorithms.units import format_bytes_per_second, format_percent, format_seconds
 from quadrille.experiments.explain.explain import VIEW_NAMES
-from quadrille.experiments.explain.explanation import Explanation
+from quadrille.experiments.explain.explanation import Explanation, is_link
+from quadrille.experiments.report.amounts import amount_text
 from quadrille.experiments.report.elements import Part, Section, Table
 from quadrille.experiments.report.link_drawing import links_section
 from quadrille.experiments.report.path_chart import path_section
@@ -21,6 +22,14 @@ from quadrille.topologies.network import Network
 
 MOST_ROWS = 200
 """Number of rows of a table of an answer."""
+MOST_LINES = 4
+"""Number of sentences beside a verdict."""
+SHOWN_ELSEWHERE = {
+    *("schema", "seconds", "makespan_s", "seconds_by_part", "mean_seconds_by_part", "bottlenecks", "links", "last"),
+    *("events", "transfers", "classes", "rank_classes", "flow_classes", "folded", "not_folded_reason", "error_seconds"),
+    *("wall_seconds", "peak_memory_bytes", "shards", "shards_bound", "stride", "concurrent", "method"),
+}
+"""Keys that other sections show, and keys about the simulation rather than about its answer."""
 LONG = 200
 """Number of letters up to which a value is shown."""
 
@@ -33,29 +42,83 @@ def explained_part(explanation: Explanation, source: str, facts: Mapping[str, ob
     facts : keys of the file, for a table
     """
     names = VIEW_NAMES.get(explanation.what, ("critical path", "mean rank"))
-    title, verdict = f"{explanation.what.capitalize()}: {source}", f"It takes {format_seconds(explanation.seconds)}."
-    if explanation.what == "collective" and "kind" in facts:
-        words = str(facts["kind"]).replace("_", "-")
-        size, gpus, machine = (facts.get(key, "?") for key in ("bytes", "gpus", "machine"))
-        title = f"Collective: {words} of {_text(size)} bytes on {gpus} GPUs of {machine}"
-        verdict = f"The {words} is predicted to take {format_seconds(explanation.seconds)}."
+    title, verdict = _titles(explanation, source, facts)
     sections = [
         causes_section(explanation, names),
-        *links_section(explanation.links, _network(facts)),
         *path_section(explanation),
-        *_facts_sections(facts),
-        repeat_section(explanation.provenance or origin_of(facts)),
+        *_flows_section(explanation),
+        *links_section(explanation.links, _network(facts)),
+        repeat_section(explanation.provenance or origin_of(facts), explanation.lacking),
+        *_facts_sections({key: value for key, value in facts.items() if key not in SHOWN_ELSEWHERE}),
     ]
-    return Part(title, verdict, [*explanation.summary, *explanation.lacking], sections, source)
+    has_causes = explanation.path_seconds_by_part or explanation.mean_seconds_by_part
+    points = [_sentence(line) for line in explanation.summary[1 if has_causes else 0 :]]
+    return Part(title, verdict, points[:MOST_LINES], sections, source, format_seconds(explanation.seconds))
+
+
+def _titles(explanation: Explanation, source: str, facts: Mapping[str, object]) -> tuple[str, str]:
+    """The title and the verdict of an explanation or an answer."""
+    took, bound = format_seconds(explanation.seconds), _bound_words(explanation)
+    machine = facts.get("machine")
+    name = machine.get("name", "") if isinstance(machine, dict) else machine
+    if explanation.what == "collective" and "kind" in facts:
+        words = str(facts["kind"]).replace("_", "-")
+        where = f"{_value('bytes', facts.get('bytes'))} on {facts.get('gpus', '?')} GPUs of {name}"
+        rate = facts.get("bus_bandwidth")
+        rates = f" ({format_bytes_per_second(float(str(rate)))} bus bandwidth)" if rate else ""
+        return f"Collective: {words} of {where}", (f"The {words} of {where} is predicted to take {took}{rates}{bound}.")
+    if explanation.what == "flows":
+        ends = facts.get("finish_s")
+        count = f"{len(ends):,} " if isinstance(ends, list) else ""
+        return (
+            f"Flows on {name}: {source}",
+            f"The last of {count}flows on {name} is predicted to end after {took}{bound}.",
+        )
+    of = explanation.file or source
+    return (
+        f"Explanation of the {explanation.what} {of}",
+        f"The {explanation.what.partition(' ')[0]} time is {took}{bound}.",
+    )
+
+
+def _bound_words(explanation: Explanation) -> str:
+    """The cause with the largest part of the time, as the end of a sentence."""
+    parts = explanation.path_seconds_by_part or explanation.mean_seconds_by_part
+    if not parts or explanation.seconds <= 0:
+        return ""
+    cause, most = max(((str(part), seconds) for part, seconds in parts.items()), key=lambda part: part[1])
+    return f", {format_percent(most / explanation.seconds, digits=0)} of it {cause}"
+
+
+def _flows_section(explanation: Explanation) -> Iterator[Section]:
+    """The flows that end last, and the links that they wait for."""
+    if not explanation.flows:
+        return
+    rows = [
+        (
+            f"{flow.source} > {flow.destination}",
+            ", ".join(link.link for link in flow.held_by),
+            str(flow.row),
+            _value("bytes", flow.bytes),
+            format_seconds(flow.start_s),
+            format_seconds(flow.finish_s),
+        )
+        for flow in explanation.flows
+    ]
+    columns = ("flow", "links that hold it", "row", "size", "starts", "ends")
+    yield Section("Flows that end last", tables=[Table(columns, rows, names=2)])
 
 
 def _network(facts: Mapping[str, object]) -> Network | None:
     """The network of a named machine without changes; None for others."""
-    name, gpus = facts.get("machine"), facts.get("gpus")
+    machine, gpus = facts.get("machine"), facts.get("gpus")
+    gpus = machine.get("gpus") if isinstance(machine, dict) else gpus
+    name, sha256 = (machine.get("name"), machine.get("sha256")) if isinstance(machine, dict) else (machine, None)
     if not isinstance(name, str) or name not in MACHINES or not isinstance(gpus, int):
         return None
     try:
-        return network_of(find_machine(name, gpus=gpus))
+        built = find_machine(name, gpus=gpus)
+        return network_of(built) if sha256 in (None, built.sha256) else None
     except QuadrilleError:
         return None
 
@@ -72,32 +135,65 @@ def tables_part(facts: Mapping[str, object], schema: str, source: str) -> Part:
     """The part of a report about an answer of another kind: all its values as tables."""
     kind = schema.split("/")[1]
     seconds = next((facts[key] for key in ("seconds", "makespan_s") if isinstance(facts.get(key), int | float)), None)
-    verdict = f"The answer of kind {kind}." if seconds is None else f"It takes {format_seconds(float(str(seconds)))}."
-    return Part(
-        f"{kind.capitalize()}: {source}",
-        verdict,
-        [],
-        [*_facts_sections(facts), repeat_section(origin_of(facts))],
-        source,
-    )
+    amount = "" if seconds is None else format_seconds(float(str(seconds)))
+    verdict = f"It takes {amount}." if amount else f"The answer of kind {kind}."
+    sections = [*_facts_sections(facts), repeat_section(origin_of(facts))]
+    return Part(f"{kind.replace('-', ' ').capitalize()}: {source}", verdict, [], sections, source, amount)
 
 
 def _facts_sections(facts: Mapping[str, object]) -> Iterator[Section]:
     """A table of the plain values, and a table for each list of rows."""
     plain = {key: value for key, value in facts.items() if not isinstance(value, list | dict) and key != "schema"}
-    rows = [(key.replace("_", " "), _text(value)) for key, value in plain.items()]
+    rows = [(_heading(key), _value(key, value)) for key, value in plain.items() if value not in (None, "")]
     tables = [Table(("", ""), rows, names=2)] if rows else []
     for key, value in facts.items():
         if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
-            columns = list(dict.fromkeys(name for row in value for name in row))
-            cells = [tuple(_text(row.get(name)) for name in columns) for row in value[:MOST_ROWS]]
-            tables.append(Table(columns, cells, names=len(columns), title=key.replace("_", " ")))
-        elif isinstance(value, dict) and key != "provenance":
-            tables.append(
-                Table((key.replace("_", " "), ""), [(str(name), _text(item)) for name, item in value.items()], names=2)
-            )
+            tables.append(_rows_table(_heading(key), value))
+        elif isinstance(value, list) and value and not any(isinstance(row, list) for row in value):
+            tables.append(Table((_heading(key),), [(_value(key, item),) for item in value[:MOST_ROWS]], names=1))
+        elif isinstance(value, dict) and value and key != "provenance":
+            cells = [(_heading(str(name)), _value(str(name), item)) for name, item in value.items()]
+            tables.append(Table((_heading(key), ""), cells, names=2))
     if tables:
         yield Section("Values", tables=tables)
+
+
+def _rows_table(title: str, rows: Sequence[Mapping[str, object]]) -> Table:
+    """A table with a column for each key."""
+    keys = list(dict.fromkeys(name for row in rows for name in row))
+    cells = [tuple(_value(key, row.get(key)) for key in keys) for row in rows[:MOST_ROWS]]
+    more = f", the first {MOST_ROWS} of {len(rows):,}" if len(rows) > MOST_ROWS else ""
+    return Table([_heading(key) for key in keys], cells, names=len(keys), title=title + more)
+
+
+def _heading(key: str) -> str:
+    """The name of a key, without the unit that its values are written with.
+
+    >>> _heading("finish_s"), _heading("peak_memory_bytes"), _heading("by_size")
+    ('finish', 'peak memory', 'by size')
+    """
+    bare = next((key.removesuffix(end) for end in ("_seconds", "_s", "_bytes") if key.endswith(end)), key)
+    return bare.replace("_", " ")
+
+
+def _value(key: str, value: object) -> str:
+    """A value as text; times, sizes and rates, which the key tells, have their unit.
+
+    >>> _value("busy_s", 0.00126), _value("bytes", 67108864), _value("bus_bandwidth", 7.9e10), _value("ratio", 0.98)
+    ('1.26 ms', '64 MiB', '79 GB/s', '0.98')
+    """
+    if isinstance(value, list):
+        return ", ".join(_value(key, item) for item in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{_heading(str(name))} {_value(str(name), item)}" for name, item in value.items())
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return amount_text(key, value)
+    return _text(value)
+
+
+def _sentence(line: str) -> str:
+    """A line as a sentence; a line that begins with the name of a link keeps its small letter."""
+    return (line if is_link(line.partition(" ")[0]) else f"{line[:1].upper()}{line[1:]}") + "."
 
 
 def _text(value: object) -> str:
@@ -105,5 +201,5 @@ def _text(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    text = str(value)
     return text if len(text) <= LONG else f"{text[:LONG]}…"

@@ -7,46 +7,23 @@ the page. No chart says by colour alone: labels, shapes or rows say the same.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from quadrille.experiments.report.amounts import compact
 from quadrille.experiments.report.elements import Spec
+from quadrille.experiments.report.palette import COLOURS, colours_of
 
-COLOURS = tuple(f"var(--c{number})" for number in range(1, 9))
-"""The palette, as variables of the page's style sheet.  Source: Okabe, Ito, "Color universal design", 2008."""
 INK = "var(--ink)"
-LABELLED_SHARE = 0.09
-"""Share of a bar from which a segment has its name above it."""
-LEGEND: Spec = {"orient": "bottom", "title": None, "columns": {"expr": "max(1, floor(width / 230))"}}
+LETTER = 6.6
+"""Width of a letter of a label, a little above the mean [pixels]."""
+LEGEND: Spec = {"orient": "bottom", "title": None}
+LEAST_SHARE = 0.0005
+"""Share of the axis below which a segment is not drawn."""
 ROW_HEIGHT = 20
 """Height of a row of a chart [pixels]."""
 PAGE_WIDTH: Spec = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
 
 
-def time_unit(seconds: float) -> tuple[float, str]:
-    """The factor from seconds to the unit in which a time has at most a few digits before the point, and the unit.
-
-    >>> time_unit(4.04), time_unit(0.012), time_unit(3e-6)
-    ((1.0, 's'), (1000.0, 'ms'), (1000000.0, 'us'))
-    """
-    if seconds >= 1 or seconds <= 0:
-        return 1.0, "s"
-    return (1e3, "ms") if seconds >= 1e-3 else (1e6, "us")
-
-
-def memory_unit(size: float) -> tuple[float, str]:
-    """The factor from bytes to the unit in which a size is well read, and the unit.
-
-    >>> memory_unit(3e10), memory_unit(5e6), memory_unit(11)
-    ((1e-09, 'GB'), (1e-06, 'MB'), (1.0, 'B'))
-    """
-    return (1e-9, "GB") if size >= 1e9 else (1e-6, "MB") if size >= 1e6 else (1.0, "B")
-
-
-def compact(value: float) -> float:
-    """A number with five significant digits, which no chart shows more of."""
-    return float(f"{value:.5g}")
-
-
 def stacked_bars(bars: Mapping[str, Mapping[str, float]], unit: str, *, limit: tuple[float, str] | None = None) -> Spec:
-    """A bar for each name, with a segment for each positive part; parts keep their colours in all bars.
+    """A bar for each name, with a segment for each part that is wide enough to be seen.
 
     Parameters
     ----------
@@ -54,20 +31,23 @@ def stacked_bars(bars: Mapping[str, Mapping[str, float]], unit: str, *, limit: t
     unit : title of the axis
     limit : value at which a line is drawn across the bars, and the text beside the line
     """
-    domain = list(dict.fromkeys(part for parts in bars.values() for part, value in parts.items() if value > 0))
+    totals = [sum(value for value in parts.values() if value > 0) for parts in bars.values()]
+    longest = max([*totals, *([limit[0]] if limit is not None else [])])
+    least = LEAST_SHARE * longest
+    domain = list(dict.fromkeys(part for parts in bars.values() for part, value in parts.items() if value > least))
     values, labels = [], []
     for bar, parts in bars.items():
         total, begin = sum(value for value in parts.values() if value > 0), 0.0
         for part, value in parts.items():
-            if value <= 0:
+            if value <= least:
                 continue
             end = begin + value
             share = value / total
             values.append({"bar": bar, "part": part, "a": compact(begin), "b": compact(end), "v": compact(value)})
-            if share >= LABELLED_SHARE:
-                labels.append({"bar": bar, "a": compact(begin), "text": f"{part} {100 * share:.0f} %"})
+            text, of_axis = f"{part} {100 * share:.0f} %", 0.94 * value / longest
+            labels.append({"bar": bar, "a": compact(begin), "text": text, "w": compact(of_axis)})
             begin = end
-    y = {"field": "bar", "type": "nominal", "sort": list(bars), "title": None, "axis": {"labelLimit": 130}}
+    y = {"field": "bar", "type": "nominal", "sort": list(bars), "title": None, "axis": {"labelLimit": 150}}
     layers: list[Spec] = [
         {
             "data": {"values": values},
@@ -82,13 +62,21 @@ def stacked_bars(bars: Mapping[str, Mapping[str, float]], unit: str, *, limit: t
         },
         {
             "data": {"values": labels},
-            "mark": {"type": "text", "align": "left", "dy": -18, "fontSize": 10, "color": INK, "limit": 150},
-            "encoding": {"y": y, "x": {"field": "a", "type": "quantitative"}, "text": {"field": "text"}},
+            "mark": {"type": "text", "align": "left", "dx": 2, "dy": -19, "fontSize": 12, "color": INK},
+            "encoding": {"y": y, "x": {"field": "a", "type": "quantitative"}, "text": _text_that_fits()},
         },
     ]
     if limit is not None:
         layers += _limit_line(*limit)
-    return {**PAGE_WIDTH, "height": 52 * len(bars), "layer": layers}
+    return {**PAGE_WIDTH, "height": 56 * len(bars), "layer": layers}
+
+
+def _text_that_fits() -> Spec:
+    """The text of a segment where the segment is wide enough for it; nothing on narrower segments."""
+    return {
+        "condition": {"test": f"datum.w * width > {LETTER} * length(datum.text)", "field": "text", "type": "nominal"},
+        "value": "",
+    }
 
 
 def _limit_line(value: float, text: str) -> list[Spec]:
@@ -99,7 +87,7 @@ def _limit_line(value: float, text: str) -> list[Spec]:
         {"data": line, "mark": {"type": "rule", "color": INK, "strokeDash": [4, 3]}, "encoding": {"x": x}},
         {
             "data": line,
-            "mark": {"type": "text", "align": "right", "dx": -4, "dy": 20, "color": INK, "fontSize": 10},
+            "mark": {"type": "text", "align": "right", "dx": -4, "dy": 22, "color": INK, "fontSize": 12},
             "encoding": {"x": x, "text": {"field": "text"}},
         },
     ]
@@ -107,27 +95,49 @@ def _limit_line(value: float, text: str) -> list[Spec]:
 
 def _categories(field: str, domain: Sequence[str]) -> Spec:
     """The colour of a category; the legend says the colour of each."""
-    colours = [COLOURS[place % len(COLOURS)] for place in range(len(domain))]
-    return {"field": field, "type": "nominal", "scale": {"domain": list(domain), "range": colours}, "legend": LEGEND}
+    scale = {"domain": list(domain), "range": colours_of(domain)}
+    return {"field": field, "type": "nominal", "scale": scale, "legend": LEGEND}
 
 
-def bars(values: Mapping[str, float], unit: str) -> Spec:
-    """A horizontal bar for each name, with its value at the end."""
-    rows = [{"name": name, "v": compact(value), "end": compact(max(0.0, value))} for name, value in values.items()]
-    y = {"field": "name", "type": "nominal", "sort": list(values), "title": None, "axis": {"labelLimit": 130}}
-    x = {"field": "v", "type": "quantitative", "title": unit}
+def bars(values: Mapping[str, float], unit: str, colours: Sequence[str] = ()) -> Spec:
+    """A horizontal bar for each name, with its value at the end.
+
+    Parameters
+    ----------
+    colours : colour of each bar; by default the first of the palette
+    """
+    colour = dict(zip(values, colours or len(values) * COLOURS[:1], strict=True))
+    rows = [
+        {"name": name, "v": compact(value), "end": compact(max(0.0, value)), "colour": colour[name]}
+        for name, value in values.items()
+    ]
+    low, high = min(0.0, *values.values()), max(0.0, *values.values())
+    room = 0.08 * (high - low) or 1.0
+    left = room if low < 0 else 0.0
+    y = {"field": "name", "type": "nominal", "sort": list(values), "title": None, "axis": {"labelLimit": 150}}
+    x = {
+        "field": "v",
+        "type": "quantitative",
+        "title": unit,
+        "scale": {"domain": [compact(low - left), compact(high + room)], "nice": False},
+    }
     return {
         **PAGE_WIDTH,
         "height": 28 * len(values),
         "data": {"values": rows},
         "layer": [
             {
-                "mark": {"type": "bar", "color": COLOURS[0], "height": 16},
-                "encoding": {"y": y, "x": x, "tooltip": [{"field": "name"}, {"field": "v", "title": unit}]},
+                "mark": {"type": "bar", "height": 16},
+                "encoding": {
+                    "y": y,
+                    "x": x,
+                    "color": {"field": "colour", "type": "nominal", "scale": None},
+                    "tooltip": [{"field": "name"}, {"field": "v", "title": unit}],
+                },
             },
             {
                 "mark": {"type": "text", "align": "left", "dx": 4, "color": INK},
-                "encoding": {"y": y, "x": {**x, "field": "end"}, "text": {"field": "v", "format": ".4~g"}},
+                "encoding": {"y": y, "x": {**x, "field": "end"}, "text": {"field": "v", "format": ".3~g"}},
             },
         ],
     }
@@ -143,7 +153,6 @@ def spans(rows: Sequence[str], values: str, categories: Sequence[str], unit: str
     categories : names of the categories, by number
     unit : title of the axis of time
     """
-    colours = [COLOURS[place % len(COLOURS)] for place in range(len(categories))]
     names = {str(number): name for number, name in enumerate(categories)}
     return {
         **PAGE_WIDTH,
@@ -162,20 +171,15 @@ def spans(rows: Sequence[str], values: str, categories: Sequence[str], unit: str
         ],
         "mark": {"type": "rect", "clip": True, "aria": False, "stroke": "var(--page)", "strokeWidth": 0.3},
         "encoding": {
-            "y": {"field": "row", "type": "nominal", "sort": list(rows), "title": None, "axis": {"labelLimit": 130}},
+            "y": {"field": "row", "type": "nominal", "sort": list(rows), "title": None, "axis": {"labelLimit": 150}},
             "x": {"field": "a", "type": "quantitative", "title": unit, "scale": {"nice": False}},
             "x2": {"field": "b"},
-            "color": {
-                "field": "kind",
-                "type": "nominal",
-                "scale": {"domain": list(categories), "range": colours},
-                "legend": LEGEND,
-            },
+            "color": _categories("kind", categories),
             "tooltip": [
                 {"field": "n", "title": "op"},
                 {"field": "kind"},
-                {"field": "a", "type": "quantitative", "title": f"from [{unit}]"},
-                {"field": "b", "type": "quantitative", "title": f"to [{unit}]"},
+                {"field": "a", "type": "quantitative", "title": unit.replace("time", "from")},
+                {"field": "b", "type": "quantitative", "title": unit.replace("time", "to")},
             ],
         },
     }

@@ -1,17 +1,20 @@
 """The part of a report about a comparison: predicted beside measured in total and op by op, and why they differ."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from quadrille.algorithms.formats.percentiles import percentiles
 from quadrille.algorithms.formats.record import Record
-from quadrille.algorithms.units import format_percent, format_seconds
+from quadrille.algorithms.units import NOISE_SECONDS, format_percent, format_seconds
 from quadrille.experiments.compare.comparison import Comparison, OpComparison, Times
 from quadrille.experiments.compare.problem import problem_label
 from quadrille.experiments.compare.record_folders import FolderComparison
-from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent
-from quadrille.experiments.report.charts import COLOURS, LEGEND, PAGE_WIDTH, bars, compact, time_unit
+from quadrille.experiments.output.tables import UNKNOWN, percent
+from quadrille.experiments.report.amounts import compact, time_text, time_unit
+from quadrille.experiments.report.charts import LEGEND, PAGE_WIDTH, bars
 from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Table
+from quadrille.experiments.report.palette import COLOURS, colours_of
 from quadrille.experiments.report.repeat import repeat_section
 
 MOST_OPS = 30
@@ -38,16 +41,23 @@ def comparison_part(compared: Comparison, source: str, measured: Record | None =
         *([repeat_section(compared.provenance)] if compared.provenance is not None else []),
     ]
     title = f"Comparison: {problem_label(compared.problem)}"
-    return Part(
-        title, comparison_verdict(compared), [_interval_sentence(compared), *compared.remarks], sections, source
-    )
+    verdict, points = comparison_verdict(compared), [_interval_sentence(compared), *compared.remarks]
+    return Part(title, verdict, points, sections, source, comparison_error(compared))
 
 
 def comparison_verdict(compared: Comparison) -> str:
     """The answer of a comparison in a sentence."""
     both = compared.seconds
-    error = UNKNOWN if both.relative_error is None else format_percent(both.relative_error, signed=True)
-    return f"Predicted {format_seconds(both.predicted)}, measured {format_seconds(both.measured)}: {error}."
+    return (
+        f"Predicted {format_seconds(both.predicted)}, measured {format_seconds(both.measured)}: "
+        f"{comparison_error(compared)}."
+    )
+
+
+def comparison_error(compared: Comparison) -> str:
+    """The error of the predicted time, as text."""
+    error = compared.seconds.relative_error
+    return UNKNOWN if error is None else format_percent(error, signed=True)
 
 
 def _interval_sentence(compared: Comparison) -> str:
@@ -68,13 +78,7 @@ def _intervals(measured: Record) -> dict[str, Interval]:
 def _ops_section(compared: Comparison, intervals: Mapping[str, Interval]) -> Section:
     shown = _shown_ops(compared.ops)
     factor, unit = time_unit(max(compared.seconds.predicted, compared.seconds.measured))
-    noise = compared.noise
-    of_total: dict[str, Interval] = {}
-    if noise.interval_known:
-        of_total["predicted"] = noise.predicted_low_seconds, noise.predicted_high_seconds
-    if noise.repeats > 1:
-        of_total["measured"] = noise.low_seconds, noise.high_seconds
-    points = list(_points(TOTAL, compared.seconds, of_total, factor))
+    points = list(_points(TOTAL, compared.seconds, _total_intervals(compared), factor))
     for op in shown:
         points += _points(op.name, op.seconds, _measured_interval(intervals, op.name), factor)
     hidden = len(compared.ops) - len(shown)
@@ -85,6 +89,16 @@ def _ops_section(compared: Comparison, intervals: Mapping[str, Interval]) -> Sec
     rows = [_row(TOTAL, compared.seconds), *(_row(op.name, op.seconds) for op in compared.ops)]
     spec = paired_points([TOTAL, *(op.name for op in shown)], points, f"time [{unit}]")
     return Section("Predicted and measured", lines, [Chart(spec, label, Table(COLUMNS, rows))])
+
+
+def _total_intervals(compared: Comparison) -> dict[str, Interval]:
+    """The interval of both total times, as far as it is known [s]."""
+    noise, intervals = compared.noise, {}
+    if noise.interval_known:
+        intervals["predicted"] = noise.predicted_low_seconds, noise.predicted_high_seconds
+    if noise.repeats > 1:
+        intervals["measured"] = noise.low_seconds, noise.high_seconds
+    return intervals
 
 
 def _shown_ops(ops: Sequence[OpComparison]) -> list[OpComparison]:
@@ -165,8 +179,8 @@ def paired_points(names: Sequence[str], points: Sequence[Mapping[str, Any]], uni
 def _row(name: str, times: Times) -> tuple[str, ...]:
     return (
         name,
-        milliseconds(times.predicted),
-        milliseconds(times.measured),
+        time_text(times.predicted),
+        time_text(times.measured),
         percent(times.relative_error),
         percent(times.relative_error_drift_removed),
         percent(times.spread, signed=False),
@@ -174,15 +188,15 @@ def _row(name: str, times: Times) -> tuple[str, ...]:
 
 
 def _causes_section(compared: Comparison) -> Section:
-    causes = compared.attribution_seconds.by_cause()
+    by_cause = compared.attribution_seconds.by_cause()
+    causes = {cause: part for cause, part in by_cause.items() if abs(part) >= NOISE_SECONDS} or by_cause
     measured = compared.seconds.measured
     factor, unit = time_unit(max(map(abs, causes.values())))
     most = max(causes, key=lambda cause: abs(causes[cause]))
-    label = (
-        f"Predicted less measured time, by cause; the largest difference is in {most}, {milliseconds(causes[most])}."
-    )
-    rows = [(str(cause), milliseconds(part), percent(part / measured)) for cause, part in causes.items()]
-    spec = bars({str(cause): factor * part for cause, part in causes.items()}, f"predicted less measured [{unit}]")
+    label = f"Predicted less measured time, by cause; the largest difference is in {most}, {time_text(causes[most])}."
+    rows = [(str(cause), time_text(part), percent(part / measured)) for cause, part in causes.items()]
+    scaled = {str(cause): factor * part for cause, part in causes.items()}
+    spec = bars(scaled, f"predicted less measured [{unit}]", colours_of(list(scaled)))
     return Section("Why they differ", charts=[Chart(spec, label, Table(("cause", "difference", "of measured"), rows))])
 
 
@@ -190,28 +204,51 @@ def _noise_section(compared: Comparison) -> Section:
     noise, drift = compared.noise, compared.drift
     rows = [
         ("repeats", str(noise.repeats)),
-        ("median", milliseconds(noise.median_seconds)),
-        ("5th to 95th percentile", f"{milliseconds(noise.low_seconds)} to {milliseconds(noise.high_seconds)}"),
+        ("median", time_text(noise.median_seconds)),
+        ("5th to 95th percentile", f"{time_text(noise.low_seconds)} to {time_text(noise.high_seconds)}"),
         ("error within the noise", {None: "not known", True: "yes", False: "no"}[noise.within_noise]),
         ("drift since calibration", UNKNOWN if drift.total is None else percent(drift.total - 1)),
     ]
     return Section("Noise and drift", tables=[Table(("measurement", ""), rows, names=2)])
 
 
+def _pair_name(number: int, pair: Comparison) -> str:
+    """The number of a pair, and the name of its measured record or else its problem."""
+    return f"{number}: {Path(pair.files.measured).name if pair.files is not None else problem_label(pair.problem)}"
+
+
 def folder_part(compared: FolderComparison, source: str) -> Part:
     """The part of a report about two folders of records: all pairs, and the sizes of the errors."""
     pairs, summary = compared.comparisons, compared.summary
     factor, unit = time_unit(max(pair.seconds.measured for pair in pairs))
-    names = [f"{number}: {problem_label(pair.problem)}" for number, pair in enumerate(pairs, 1)]
+    names = [_pair_name(number, pair) for number, pair in enumerate(pairs, 1)]
     points = [
-        point for name, pair in zip(names, pairs, strict=True) for point in _points(name, pair.seconds, {}, factor)
+        point
+        for name, pair in zip(names, pairs, strict=True)
+        for point in _points(name, pair.seconds, _total_intervals(pair), factor)
     ]
-    rows = [_row(name, pair.seconds) for name, pair in zip(names, pairs, strict=True)]
-    label = "Predicted time (diamonds) beside measured time (circles) of each pair of records."
-    chart = Chart(paired_points(names, points, f"time [{unit}]"), label, Table(COLUMNS, rows))
+    rows = [
+        (name, problem_label(pair.problem), *_row(name, pair.seconds)[1:])
+        for name, pair in zip(names, pairs, strict=True)
+    ]
+    worst = max(zip(names, pairs, strict=True), key=lambda named: abs(named[1].seconds.relative_error or 0.0))
+    label = (
+        "Predicted time (diamonds) beside measured time (circles) of each pair of records; lines are intervals of "
+        f"90 %. The largest error is that of {worst[0]}, {comparison_error(worst[1])}."
+    )
+    chart = Chart(
+        paired_points(names, points, f"time [{unit}]"), label, Table(("record", "problem", *COLUMNS[1:]), rows, names=2)
+    )
     verdict = (
         f"Over {summary.cases} pairs the median error is {format_percent(summary.median)}, the 90th percentile "
         f"{format_percent(summary.p90)}, the worst {format_percent(summary.worst)}."
     )
     sections = [Section("Predicted and measured", charts=[chart]), repeat_section(compared.provenance)]
-    return Part(f"Comparison of {summary.cases} pairs of records", verdict, compared.remarks, sections, source)
+    return Part(
+        f"Comparison of {summary.cases} pairs of records",
+        verdict,
+        compared.remarks,
+        sections,
+        source,
+        f"median {format_percent(summary.median)}",
+    )

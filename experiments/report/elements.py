@@ -1,12 +1,14 @@
 """The elements of a report: charts with a table beside them, tables, sections, and a part for each record."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Spec = dict[str, Any]
 """A Vega-Lite specification."""
 Row = Sequence[str]
+EMPTY = ("", "-", "0", "0 s", "0 B", "0.0 %", "+0.0 %")
+"""Cells that say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +21,28 @@ class Table:
     rows : cells of each row, as many as there are headings
     names : number of leading columns that hold names; the others hold numbers, which are set to the right
     title : caption; empty for none
+    is_folded : whether the table opens when its caption is clicked
     """
 
     columns: Row
     rows: Sequence[Row]
     names: int = 1
     title: str = ""
+    is_folded: bool = False
+
+    def shown(self) -> "Table":
+        """The table without columns of numbers that are all zero or unknown.
+
+        >>> Table(("op", "time", "waiting"), [("a", "2.00 ms", "0 s"), ("b", "0 s", "-")]).shown().columns
+        ('op', 'time')
+        """
+        kept = [
+            place
+            for place in range(len(self.columns))
+            if place < max(1, self.names) or not self.rows or not all(row[place] in EMPTY for row in self.rows)
+        ]
+        rows = [tuple(row[place] for place in kept) for row in self.rows]
+        return replace(self, columns=tuple(self.columns[place] for place in kept), rows=rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +94,7 @@ class Part:
     lines : further sentences of the verdict
     sections : sections, in their order
     source : name of the file that the part shows
+    amount : time or error, for the list of contents; empty if there is none
     """
 
     title: str
@@ -83,3 +102,4 @@ class Part:
     lines: Sequence[str]
     sections: Sequence[Section]
     source: str = ""
+    amount: str = ""

@@ -13,9 +13,11 @@ import networkx as nx
 from quadrille.algorithms.units import format_bytes, format_percent
 from quadrille.experiments.explain.explanation import FULL, ExplainedLink, is_link
 from quadrille.experiments.network.topology_figure import positions_of_nodes
-from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent
-from quadrille.experiments.report.charts import COLOURS, INK, LEGEND, PAGE_WIDTH, compact
+from quadrille.experiments.output.tables import UNKNOWN, percent
+from quadrille.experiments.report.amounts import compact, time_text
+from quadrille.experiments.report.charts import INK, LEGEND, PAGE_WIDTH
 from quadrille.experiments.report.elements import Chart, Section, Spec, Table
+from quadrille.experiments.report.palette import COLOURS
 from quadrille.topologies.network import Network
 
 MOST_NODES = 200
@@ -38,15 +40,18 @@ class Drawing:
     is_whole: bool
 
 
-def links_section(links: Sequence[ExplainedLink], net: Network | None) -> Iterator[Section]:
+def links_section(links: Sequence[ExplainedLink], net: Network | None, lacking: str = "") -> Iterator[Section]:
     """The section of the busiest links; none if no link is known.
 
     Parameters
     ----------
     links : links and other shared resources, the busiest first
     net : network of the machine; None if it is unknown
+    lacking : sentence that says why no link is known
     """
     if not links:
+        if net is not None and lacking:
+            yield Section("Busiest links", [f"{lacking} The command is under How to repeat it."])
         return
     table = _table(links)
     busy = [link for link in links if is_link(link.link)]
@@ -61,7 +66,7 @@ def links_section(links: Sequence[ExplainedLink], net: Network | None) -> Iterat
         f"{format_percent(most.utilisation, digits=0)}. Wide lines are used more."
     )
     if any(link.alike > 1 for link in busy):
-        label += " Of links with the same load one is marked."
+        label += " Of links with the same load one is marked, unless all links of a kind have it."
     yield Section("Busiest links", charts=[Chart(_spec(drawing, busy), label, table)])
 
 
@@ -70,7 +75,7 @@ def _table(links: Sequence[ExplainedLink]) -> Table:
         (
             link.link + (f" and {link.alike - 1} more like it" if link.alike > 1 else ""),
             format_bytes(link.bytes) if is_link(link.link) else UNKNOWN,
-            milliseconds(link.busy_s),
+            time_text(link.busy_s),
             percent(link.utilisation, signed=False),
         )
         for link in links
@@ -139,9 +144,7 @@ def _class_of(utilisation: float | None) -> int:
 
 def _spec(drawing: Drawing, busy: Sequence[ExplainedLink]) -> Spec:
     """Rules for links, points for nodes, and names of nodes where there is room."""
-    used: dict[tuple[str, str], ExplainedLink] = {}
-    for link in busy:
-        used.setdefault(_sorted_pair(ends_of(link.link)), link)
+    used = _links_of_pairs(drawing, busy)
     lines = [_line(drawing.positions, pair, used.get(_sorted_pair(pair))) for pair in drawing.pairs]
     lines.sort(key=lambda line: -int(line["c"]))
     nodes = [
@@ -179,12 +182,30 @@ def _spec(drawing: Drawing, busy: Sequence[ExplainedLink]) -> Spec:
         },
     ]
     if widest <= 12:
-        text = {"type": "text", "dy": -11, "fontSize": 10, "color": INK}
+        text = {"type": "text", "dy": -11, "fontSize": 11, "color": INK}
         layers.append(
             {"data": {"values": nodes}, "mark": text, "encoding": {"x": x, "y": y, "text": {"field": "node"}}}
         )
     height = min(420, 120 + 70 * len(rows)) if len(rows) < 9 else 420
     return {**PAGE_WIDTH, "height": height, "layer": layers, "resolve": {"scale": {"shape": "independent"}}}
+
+
+def _links_of_pairs(drawing: Drawing, busy: Sequence[ExplainedLink]) -> dict[tuple[str, str], ExplainedLink]:
+    """The busiest link of each pair of nodes; a link that stands for all of its kind is that of all their pairs."""
+    pairs_of: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    for pair in map(_sorted_pair, drawing.pairs):
+        pairs_of.setdefault(_kinds_of(pair), []).append(pair)
+    used: dict[tuple[str, str], ExplainedLink] = {}
+    for link in busy:
+        pair = _sorted_pair(ends_of(link.link))
+        of_its_kind = pairs_of.get(_kinds_of(pair), [])
+        for each in of_its_kind if drawing.is_whole and link.alike == len(of_its_kind) else [pair]:
+            used.setdefault(each, link)
+    return used
+
+
+def _kinds_of(pair: tuple[str, str]) -> tuple[str, ...]:
+    return tuple(sorted(map(kind_of, pair)))
 
 
 def _line(positions: Mapping[str, Position], pair: tuple[str, str], link: ExplainedLink | None) -> dict[str, Any]:

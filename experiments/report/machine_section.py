@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from quadrille.algorithms.errors import QuadrilleError
 from quadrille.algorithms.formats.record import Record
+from quadrille.experiments.report.amounts import amount_text
 from quadrille.experiments.report.elements import Section, Table
 from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.find_machine import find_machine, gpus_with_placement, path_of
@@ -68,11 +69,12 @@ def machine_section(record: Record, built: RecordMachine) -> Section:
     named = machine(entry.name)
     rows = [
         (
-            path_of(named, quantity) or quantity.quantity,
-            quantity.value if isinstance(quantity.value, str) else f"{quantity.value:g}",
+            path,
+            quantity.value if isinstance(quantity.value, str) else amount_text(path, quantity.value),
             quantity.source,
         )
         for quantity in quantities_of(named)
+        for path in [path_of(named, quantity) or quantity.quantity]
     ]
     numbers = Table(("number", "value", "source"), rows, names=3, title=f"{named.name}: {named.summary}")
     return Section(title, lines, tables=[*tables, numbers])

@@ -5,21 +5,36 @@ const ink = "var(--ink)";
 const config = {
   background: null,
   font: "system-ui, sans-serif",
-  axis: { labelColor: ink, titleColor: ink, gridColor: "var(--line)", domainColor: "var(--soft)", tickColor: "var(--soft)", titleFontWeight: "normal" },
-  legend: { labelColor: ink, titleColor: ink, labelLimit: 280 },
+  axis: { labelColor: ink, titleColor: ink, gridColor: "var(--line)", domainColor: "var(--soft)", tickColor: "var(--soft)", titleFontWeight: "normal", labelFontSize: 12, titleFontSize: 12, tickCount: { expr: "max(3, floor(width / 90))" } },
+  legend: { labelColor: ink, titleColor: ink, labelFontSize: 12, titleFontSize: 12, symbolBaseFillColor: ink, symbolBaseStrokeColor: ink },
   title: { color: ink },
   text: { color: ink },
   view: { stroke: null },
 };
 
+// as many columns as fit beside each other; a letter is about 7 pixels wide, a symbol 30
+function legendColumns(value, width) {
+  let longest = 1;
+  const visit = (node) => {
+    if (node === null || typeof node !== "object") return;
+    if (Array.isArray(node.domain)) longest = Math.max(longest, ...node.domain.map((name) => String(name).length));
+    Object.values(node).forEach(visit);
+  };
+  visit(value);
+  return Math.max(1, Math.floor((width - 160) / (Math.min(300, 7 * longest) + 30)));
+}
+
 async function draw(number) {
   const place = document.getElementById("chart-" + number);
   const dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
   try {
-    const result = await vegaEmbed(place, entries[number].spec, {
-      mode: "vega-lite", logLevel: 1, renderer: "svg", actions: false, config: config, tooltip: { theme: dark ? "dark" : "light" },
+    const spec = entries[number].spec;
+    const layout = { bottom: { anchor: "start", direction: place.clientWidth < 600 ? "vertical" : "horizontal", margin: 12 } };
+    const limit = Math.min(300, place.clientWidth - 190);
+    const legend = { ...config.legend, labelLimit: limit, columns: legendColumns(spec, place.clientWidth), layout: layout };
+    const result = await vegaEmbed(place, spec, {
+      mode: "vega-lite", logLevel: 1, renderer: "svg", actions: false, config: { ...config, legend: legend }, tooltip: { theme: dark ? "dark" : "light" },
     });
-    await result.view.resize().runAsync();  // the legend has its columns only when the width is known
     views[number] = result.view;
     place.querySelectorAll("select, input").forEach((input) => {
       const name = input.closest(".vega-bind").querySelector(".vega-bind-name");

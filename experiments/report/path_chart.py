@@ -6,9 +6,10 @@ from quadrille.algorithms.formats.record import PathSegment
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.explain.explain import longest_segments
 from quadrille.experiments.explain.explanation import Explanation
-from quadrille.experiments.output.tables import milliseconds, percent
+from quadrille.experiments.output.tables import percent
 from quadrille.experiments.records.path_segments import PARTS, joined_by_op
-from quadrille.experiments.report.charts import spans, time_unit
+from quadrille.experiments.report.amounts import time_text, time_unit
+from quadrille.experiments.report.charts import spans
 from quadrille.experiments.report.elements import Chart, Section, Table
 from quadrille.experiments.report.timeline_chart import Rectangle, csv_of, merged
 
@@ -30,11 +31,12 @@ def path_section(explanation: Explanation) -> Iterator[Section]:
     )
     table = _segments_table("by op", longest_segments(by_op), explanation.seconds)
     chart = Chart(spec, label, table, zoom="zoom_a")
-    longest_in_order = longest_segments(path)
-    title = f"in order, the {len(longest_in_order)} longest of {len(path):,} stretches"
-    yield Section(
-        "Critical path", charts=[chart], tables=[_segments_table(title, longest_in_order, explanation.seconds)]
-    )
+    tables = []
+    if len(by_op) < len(path):
+        in_order = longest_segments(path)
+        title = f"in order, the {len(in_order)} longest of {len(path):,} stretches"
+        tables = [_segments_table(title, in_order, explanation.seconds)]
+    yield Section("Critical path", charts=[chart], tables=tables)
 
 
 def _rectangles(path: Sequence[PathSegment]) -> tuple[list[Rectangle], list[str]]:
@@ -57,10 +59,10 @@ def _segments_table(title: str, path: Sequence[PathSegment], seconds: float) -> 
             segment.op,
             "" if segment.rank is None else str(segment.rank),
             str(segment.count),
-            milliseconds(segment.seconds),
+            time_text(segment.seconds),
             percent(segment.seconds / seconds if seconds else None, signed=False),
-            *(milliseconds(segment.seconds_by_part.get(part, 0.0)) for part in parts),
+            *(time_text(segment.seconds_by_part.get(part, 0.0)) for part in parts),
         )
         for segment in path
     ]
-    return Table(("op", "rank", "times", "time", "share", *parts), rows, title=f"Critical path {title}")
+    return Table(("op", "rank", "times", "time", "share", *parts), rows, title=f"Critical path {title}", is_folded=True)

@@ -5,25 +5,31 @@ from collections.abc import Iterator, Mapping
 import msgspec
 from msgspec import UNSET
 
-from quadrille.algorithms.formats.record import OpRecord, Record, device_bytes
+from quadrille.algorithms.formats.record import HOST_MEMORY_KIND, OpRecord, Record
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.algorithms.units import NOISE_SECONDS, format_bytes, format_seconds
 from quadrille.experiments.explain.explanation import Explanation, explain_record
-from quadrille.experiments.output.tables import milliseconds, percent
-from quadrille.experiments.records.record_table import activity, shown_ops, summary_lines
-from quadrille.experiments.report.charts import bars, memory_unit, stacked_bars, time_unit
+from quadrille.experiments.output.tables import percent
+from quadrille.experiments.records.record_table import activity, op_description, shown_ops
+from quadrille.experiments.report.amounts import memory_unit, time_text, time_unit
+from quadrille.experiments.report.charts import bars, stacked_bars
 from quadrille.experiments.report.elements import Chart, Part, Section, Table
 from quadrille.experiments.report.link_drawing import links_section
 from quadrille.experiments.report.machine_section import RecordMachine, machine_section
+from quadrille.experiments.report.palette import axis_colour
 from quadrille.experiments.report.path_chart import path_section
-from quadrille.experiments.report.repeat import repeat_section
+from quadrille.experiments.report.repeat import repeat_section, without_command
 from quadrille.experiments.report.timeline_chart import timeline_chart
+from quadrille.experiments.report.verdict import record_points, record_verdict
 from quadrille.experiments.workloads.training_lines import (
     approximation_lines,
     model_lines,
     training_lines,
     workload_text,
 )
+
+LEAST_SHARE = 0.02
+"""Share of a device's memory from which the device's memory is drawn beside that of a rank."""
 
 
 def record_part(record: Record, source: str, timeline: Timeline | None) -> Part:
@@ -38,18 +44,18 @@ def record_part(record: Record, source: str, timeline: Timeline | None) -> Part:
     machine = RecordMachine.of(record)
     sections = [
         causes_section(explanation),
+        *_memory_section(record, machine),
         _timeline_section(record, timeline),
         *_exposed_section(record),
-        *_memory_section(record, machine),
-        *links_section(explanation.links, machine.network),
         *path_section(explanation),
+        *links_section(explanation.links, machine.network, next(map(_sentence, explanation.lacking), "")),
         _ops_section(record),
+        repeat_section(record.provenance, explanation.lacking),
         _experiment_section(record),
         machine_section(record, machine),
-        repeat_section(record.provenance),
     ]
-    lines = [*summary_lines(record), *explanation.summary, *explanation.lacking]
-    return Part(part_title(record), record_verdict(record), lines, sections, source)
+    verdict, points = record_verdict(record, machine.memory_bytes), record_points(record, explanation)
+    return Part(part_title(record), verdict, points, sections, source, format_seconds(record.seconds))
 
 
 def part_title(record: Record) -> str:
@@ -57,22 +63,6 @@ def part_title(record: Record) -> str:
     grid = ",".join(f"{axis}={length}" for axis, length in record.grid.items() if length > 1) or "x=1"
     on = f" on {record.machine.name}" if record.machine is not None else ""
     return f"{record.kind.capitalize()}: {workload_text(record.workload)}, {grid}{on}"
-
-
-def record_verdict(record: Record) -> str:
-    """The answer of a record in a sentence."""
-    work = "multiplication" if record.workload.matmul is not None else _training_words(record)
-    where = f"{record.ranks:,} rank{'s' if record.ranks > 1 else ''}"
-    where += f" of {record.machine.name}" if record.machine is not None else ""
-    took = "is predicted to take" if record.kind == "predicted" else "took"
-    step = record.seconds_per_iteration
-    has_steps = step is not UNSET and record.options.steps not in (UNSET, 1)
-    each = f", {format_seconds(step)} a step" if has_steps and step is not UNSET else ""
-    return f"The {work} on {where} {took} {format_seconds(record.seconds)}{each}."
-
-
-def _training_words(record: Record) -> str:
-    return "training step" if record.options.steps in (UNSET, 1) else f"run of {record.options.steps} training steps"
 
 
 def causes_section(explanation: Explanation, names: tuple[str, str] = ("critical path", "mean rank")) -> Section:
@@ -92,7 +82,7 @@ def causes_section(explanation: Explanation, names: tuple[str, str] = ("critical
     if not shown:
         return Section(title, ["This file has no times by cause."])
     scaled = {name: {part: factor * seconds for part, seconds in view.items()} for name, view in shown.items()}
-    causes = list(dict.fromkeys(part for view in shown.values() for part in view))
+    causes = [part for part in dict.fromkeys(part for view in shown.values() for part in view) if _counts(part, shown)]
     rows = [
         (cause, *(cell for view in shown.values() for cell in _with_share(view.get(cause, 0.0), explanation.seconds)))
         for cause in causes
@@ -109,8 +99,17 @@ def causes_section(explanation: Explanation, names: tuple[str, str] = ("critical
     return Section(title, lines, [Chart(stacked_bars(scaled, f"time [{unit}]"), label, table)])
 
 
+def _sentence(lacking: str) -> str:
+    return without_command(lacking)[0]
+
+
+def _counts(cause: str, views: Mapping[str, Mapping[str, float]]) -> bool:
+    """Whether a cause takes time in some view."""
+    return any(abs(view.get(cause, 0.0)) >= NOISE_SECONDS for view in views.values())
+
+
 def _with_share(seconds: float, total: float) -> tuple[str, str]:
-    return milliseconds(seconds), percent(seconds / total if total else None, signed=False)
+    return time_text(seconds), percent(seconds / total if total else None, signed=False)
 
 
 def _largest(name: str, view: Mapping[str, float], total: float) -> str:
@@ -143,7 +142,9 @@ def _exposed_section(record: Record) -> Iterator[Section]:
         f"Communication that no computation hides, of the mean rank, by grid axis: most is over {most}, "
         f"{format_seconds(by_axis[most])} of {format_seconds(record.seconds)}."
     )
-    spec = bars({f"{axis} ({record.grid.get(axis, 1)})": factor * by_axis[axis] for axis in by_axis}, f"time [{unit}]")  # type: ignore[call-overload]
+    grid = {str(axis): length for axis, length in record.grid.items()}
+    values = {f"{axis} ({grid.get(axis, 1)})": factor * seconds for axis, seconds in by_axis.items()}
+    spec = bars(values, f"time [{unit}]", [axis_colour(axis) for axis in by_axis])
     yield Section("Exposed communication", charts=[Chart(spec, label, Table(("axis", "time", "of total"), rows))])
 
 
@@ -160,26 +161,27 @@ def exposed_by_axis(record: Record) -> dict[str, float]:
 
 def _memory_section(record: Record, machine: RecordMachine) -> Iterator[Section]:
     kinds = record.memory_bytes_by_kind
-    by_kind = dict(kinds) if kinds is not UNSET else {"kept at most": record.peak_bytes_per_rank_max}
-    by_kind = {kind: size for kind, size in by_kind.items() if size > 0}
+    sizes = dict(kinds) if kinds is not UNSET else {"operands and results": record.peak_bytes_per_rank_max}
+    by_kind = {kind: size for kind, size in sizes.items() if size > 0 and kind != HOST_MEMORY_KIND}
     if not by_kind:
         return
-    held = machine.memory_bytes
-    factor, unit = memory_unit(max(held, sum(by_kind.values())))
-    limit = (factor * held, f"a device has {format_bytes(held)}") if held else None
+    held, total = machine.memory_bytes, sum(by_kind.values())
+    has_limit = total > LEAST_SHARE * held > 0
+    factor, unit = memory_unit(max(held, total) if has_limit else total)
+    limit = (factor * held, f"a device has {format_bytes(held)}") if has_limit else None
     spec = stacked_bars(
         {"fullest rank": {kind: factor * size for kind, size in by_kind.items()}}, f"memory [{unit}]", limit=limit
     )
-    total = device_bytes(by_kind)
     room = f" of {format_bytes(held)}" if held else ""
-    label = (
-        f"The fullest rank keeps {format_bytes(total)}{room}; most is {max(by_kind, key=lambda kind: by_kind[kind])}."
-    )
+    most = max(by_kind, key=lambda kind: by_kind[kind])
+    label = f"The fullest rank keeps {format_bytes(total)}{room}" + (f"; most is {most}." if len(by_kind) > 1 else ".")
     rows = [
         (kind, format_bytes(size), percent(size / held if held else None, signed=False))
         for kind, size in by_kind.items()
     ]
-    yield Section("Memory by kind", charts=[Chart(spec, label, Table(("kind", "memory", "of a device"), rows))])
+    on_host = sizes.get(HOST_MEMORY_KIND, 0)
+    lines = [f"The host keeps {format_bytes(on_host)} more, of the optimizer."] if on_host else []
+    yield Section("Memory by kind", lines, [Chart(spec, label, Table(("kind", "memory", "of a device"), rows))])
 
 
 def _ops_section(record: Record) -> Section:
@@ -187,20 +189,19 @@ def _ops_section(record: Record) -> Section:
     ops = shown_ops(record.ops, record.grid)
     hidden = len(record.ops) - len(ops)
     lines = [f"{hidden:,} ops that take little are left out; the record has all."] if hidden > 0 else []
-    columns = ("op", "kind", "axis", "algorithm", "times", "time", "waiting", "exposed", "sent by a rank")
-    return Section("Ops", lines, tables=[Table(columns, [_op_row(op) for op in ops], names=4)])
+    columns = ("op", "what", "time", "share", "exposed", "waiting", "times", "sent by a rank")
+    return Section("Ops", lines, tables=[Table(columns, [_op_row(op, record.seconds) for op in ops], names=2)])
 
 
-def _op_row(op: OpRecord) -> tuple[str, ...]:
+def _op_row(op: OpRecord, total: float) -> tuple[str, ...]:
     return (
         op.name + (" (extrapolated)" if op.extrapolated else ""),
-        op.kind,
-        op.axis or "",
-        op.algorithm or "",
+        op_description(op),
+        time_text(op.seconds),
+        percent(op.seconds / total if total else None, signed=False),
+        time_text(op.exposed_seconds),
+        time_text(op.waiting_seconds),
         str(op.count),
-        milliseconds(op.seconds),
-        milliseconds(op.waiting_seconds),
-        milliseconds(op.exposed_seconds),
         format_bytes(op.bytes_sent_per_rank_max),
     )
 

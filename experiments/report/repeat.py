@@ -1,4 +1,4 @@
-"""The section that says how to repeat a record or an answer: command line, experiment file, versions and commit."""
+"""The section that says how to repeat a record or an answer: command line, experiment file, versions and host."""
 
 import re
 import shlex
@@ -6,28 +6,39 @@ from collections.abc import Sequence
 
 from quadrille.algorithms.formats.toml_writer import Toml, toml_text
 from quadrille.algorithms.provenance import Provenance
-from quadrille.experiments.report.elements import Section, Table
+from quadrille.experiments.report.elements import Section
 
 COMMANDS = ("simulate", "run", "rank", "sweep", "schedule")
 """Commands that take an experiment file."""
-OUTPUTS = ("json", "csv", "trace", "timeline", "ranks", "plot", "figure", "save", "c", "da", "db", "report", "from")
-"""Flags that name files of one run, which no experiment file keeps."""
+OUTPUTS = (
+    *("json", "csv", "trace", "timeline", "ranks", "plot", "figure", "save", "c", "da", "db", "report", "from"),
+    *("quiet", "verbose"),
+)
+"""Flags of the output of one run, which no experiment file keeps."""
 REPEATABLE = ("set", "vary", "fail", "degrade", "slow")
 """Flags that may be given several times."""
 
 
-def repeat_section(origin: Provenance | None) -> Section:
-    """The section of a file with this provenance, or a sentence that the file has none."""
+def repeat_section(origin: Provenance | None, lacking: Sequence[str] = ()) -> Section:
+    """The section of a file with this provenance, or a sentence that the file has none.
+
+    Parameters
+    ----------
+    lacking : sentences about what the file lacks, each of which may end with a command
+    """
     title = "How to repeat it"
+    more = [without_command(line) for line in lacking]
     if origin is None:
-        return Section(title, ["This file does not say which command wrote it."])
+        return Section(title, ["This file does not say which command wrote it.", *(line for line, _ in more)])
     code = [("Command line", origin.command)] if origin.command else []
     file = experiment_file(origin.command)
     if file is not None:
         command, text = file
         code.append((f"Experiment file, for quadrille {command} FILE.toml", text))
-    rows = [("date", origin.date), ("host", origin.host), *origin.versions.items()]
-    return Section(title, code=code, tables=[Table(("version", ""), rows, names=2)])
+    code += [(sentence, command) for sentence, command in more if command]
+    versions = ", ".join(f"{name} {version}" for name, version in origin.versions.items())
+    lines = [f"Written on {origin.date} by host {origin.host}, with {versions}."]
+    return Section(title, [*lines, *(sentence for sentence, command in more if not command)], code=code)
 
 
 def experiment_file(command: str) -> tuple[str, str] | None:
@@ -72,3 +83,13 @@ def _values(words: Sequence[str]) -> dict[str, Toml] | None:
         else:
             values[name] = value if has_value else True
     return values
+
+
+def without_command(line: str) -> tuple[str, str]:
+    """A sentence about what a file lacks, and the command that it ends with; empty if it has none.
+
+    >>> without_command("it counts no links; whole steps do: quadrille simulate --gpt 1b")
+    ('It counts no links; whole steps do.', 'quadrille simulate --gpt 1b')
+    """
+    sentence, _, command = line.partition(": quadrille ")
+    return f"{sentence[:1].upper()}{sentence[1:]}.", f"quadrille {command}" if command else ""

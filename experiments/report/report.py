@@ -14,6 +14,8 @@ from quadrille.algorithms.formats.input_files import is_file, read_bytes
 from quadrille.algorithms.formats.record import Record, load_record
 from quadrille.algorithms.formats.timeline_files import load_timeline
 from quadrille.algorithms.provenance import provenance
+from quadrille.experiments.check.check import SCHEMA as CHECK
+from quadrille.experiments.check.check import CheckedLog
 from quadrille.experiments.compare.compare_records import compare_records
 from quadrille.experiments.compare.comparison import SCHEMA as COMPARISON
 from quadrille.experiments.compare.comparison import Comparison
@@ -29,6 +31,7 @@ from quadrille.experiments.rank.grids_report import GridsAnswer
 from quadrille.experiments.rank.ranking import SCHEMA as RANKING
 from quadrille.experiments.rank.schemes_report import SchemesAnswer
 from quadrille.experiments.report.answer_sections import explained_part, tables_part
+from quadrille.experiments.report.check_sections import check_part
 from quadrille.experiments.report.comparison_sections import comparison_part, folder_part
 from quadrille.experiments.report.elements import Part
 from quadrille.experiments.report.page import page_text
@@ -172,6 +175,10 @@ def _sweep_part(path: str, source: str) -> Part:
     return sweep_part(schema_files.read(path, Sweep, SWEEP), source)
 
 
+def _check_part(path: str, source: str) -> Part:
+    return check_part(schema_files.read(path, CheckedLog, CHECK), source)
+
+
 def _explanation_part(path: str, source: str) -> Part:
     return explained_part(schema_files.read(path, Explanation, EXPLANATION), source, {})
 
@@ -185,6 +192,7 @@ MAKERS: Mapping[str, Callable[[str, str], Part]] = {
     CASES_SCHEMA: _folder_part,
     RANKING: _ranking_part,
     SWEEP: _sweep_part,
+    CHECK: _check_part,
     EXPLANATION: _explanation_part,
     **dict.fromkeys(EXPLAINABLE_SCHEMAS, _explained_part),
 }

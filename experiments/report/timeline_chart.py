@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.experiments.report.charts import COLOURS, spans, time_unit
+from quadrille.experiments.report.amounts import time_text, time_unit
+from quadrille.experiments.report.charts import spans
 from quadrille.experiments.report.elements import Chart, Table
 
 MOST_RANKS = 8
@@ -19,6 +20,7 @@ MOST_RECTANGLES = 800
 """Number of rectangles of a chart; 20 such charts stay below 2 MB."""
 FINEST = 2000
 """Number of parts of the makespan; spans that are shorter than a part are merged with equal neighbours."""
+MOST_CATEGORIES = 8
 WAITING, OTHERS = "waiting for other ranks", "others"
 
 
@@ -129,7 +131,7 @@ def _merged_row(row: Sequence[Rectangle], shortest: float) -> list[Rectangle]:
 def _named_categories(seconds: Mapping[str, float]) -> list[str]:
     """The categories in the order of their time; the least of too many share the name of the others."""
     names = sorted(seconds, key=lambda name: -seconds[name])
-    return names if len(names) <= len(COLOURS) else [*names[: len(COLOURS) - 1], OTHERS]
+    return names if len(names) <= MOST_CATEGORIES else [*names[: MOST_CATEGORIES - 1], OTHERS]
 
 
 def csv_of(rectangles: Sequence[Rectangle], rows: Sequence[str], categories: Sequence[str], factor: float) -> str:
@@ -157,7 +159,7 @@ def _row_order(row: str) -> tuple[int, bool, str]:
 def _label(timeline: Timeline, ranks: Sequence[int], rectangles: int, spans_shown: int) -> str:
     who = "every rank" if len(ranks) == timeline.ranks else f"{len(ranks)} of {timeline.ranks:,} ranks"
     merged_text = f"; {spans_shown:,} spans are drawn as {rectangles:,}" if rectangles < spans_shown else ""
-    return f"The {timeline.kind} timeline of {who}, a row for each lane{merged_text}. Drag to move; buttons zoom."
+    return f"The {timeline.kind} timeline of {who}, a row for each lane{merged_text}."
 
 
 def _table(rectangles: Sequence[Rectangle], rows: Sequence[str]) -> Table:
@@ -166,5 +168,5 @@ def _table(rectangles: Sequence[Rectangle], rows: Sequence[str]) -> Table:
     for rectangle in rectangles:
         seconds[rectangle.row, rectangle.category] += rectangle.end - rectangle.begin
     categories = list(dict.fromkeys(category for _, category in seconds))
-    cells = [(row, *(f"{1e3 * seconds[row, name]:.4g}" for name in categories)) for row in rows]
-    return Table(("lane", *(f"{name} [ms]" for name in categories)), cells)
+    cells = [(row, *(time_text(seconds[row, name]) for name in categories)) for row in rows]
+    return Table(("lane", *categories), cells)

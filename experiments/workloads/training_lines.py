@@ -178,7 +178,7 @@ def training_lines(record: Record) -> Iterator[str]:
     yield from approximation_lines(record)
     if losses := record.losses or ():
         yield _losses(losses)
-    yield f"iteration: {format_seconds(record.seconds_per_iteration)}, {_throughput(record)}"
+    yield f"iteration: {format_seconds(record.seconds_per_iteration)}, {throughput(record)}"
     yield from _utilisation(record)
     if record.workload.gpt is not None and record.model_flops_per_second_per_gpu:
         yield _counted_attention(record.workload.gpt)
@@ -311,7 +311,7 @@ def _losses(losses: tuple[float | None, ...]) -> str:
     return f"loss of each step: {', '.join(words)}"
 
 
-def _throughput(record: Record) -> str:
+def throughput(record: Record) -> str:
     """Tokens per second of a GPT, rows per second of an MLP, over all GPUs and per GPU."""
     assert record.seconds_per_iteration is not UNSET
     gpt, mlp = record.workload.gpt, record.workload.mlp

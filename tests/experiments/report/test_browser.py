@@ -9,14 +9,17 @@ import subprocess
 
 import pytest
 
+from quadrille.algorithms.formats.record import save_record
 from quadrille.cli.main import main
 from quadrille.experiments.report.elements import Part
 from quadrille.experiments.report.page import page_text
+from quadrille.experiments.report.pareto_chart import Point, pareto_section
 from quadrille.experiments.report.report import parts_of_files
-from quadrille.experiments.report.search_sections import Point, pareto_section
+from tests.support.compared_records import MEASURED, PREDICTED
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+COLLECTIVE = "collective all-reduce --bytes 1MiB --gpus 8 --machine perlmutter"
 SIMULATE = "simulate --matmul 512,512,512 --grid z=2,y=2,x=2 --machine perlmutter --quiet"
 FILTERING = """
 <script>
@@ -66,12 +69,18 @@ def opened(path, profile):
 def test_every_chart_has_marks_a_button_zooms_and_the_console_is_silent(tmp_path):
     files = ["--json", str(tmp_path / "one.json"), "--timeline", str(tmp_path / "one.timeline.json")]
     assert main([*SIMULATE.split(), *files]) == 0
-    page = page_text(parts_of_files([str(tmp_path / "one.json")]), title="one", made_by="a test")
+    save_record(PREDICTED, tmp_path / "predicted.json")
+    save_record(MEASURED, tmp_path / "measured.json")
+    assert main([*COLLECTIVE.split(), "--json", str(tmp_path / "collective.json")]) == 0
+    names = ("one", "predicted", "measured", "collective")
+    parts = parts_of_files([str(tmp_path / f"{name}.json") for name in names])
+    page = page_text(parts, title="several", made_by="a test")
     (tmp_path / "one.html").write_text(ZOOMING.join(page.rsplit("</body>", 1)))
     document, console = opened(tmp_path / "one.html", tmp_path / "profile")
     assert console == []
     charts = re.split(r'<div class="chart[^"]*" id="chart-\d+"', document)[1:]
-    assert re.search(r'data-drawn="(\d+)"', document)[1] == str(len(charts)) == "6"
+    assert re.search(r'data-drawn="(\d+)"', document)[1] == str(len(charts))
+    assert len(charts) == sum(len(section.charts) for part in parts for section in part.sections)
     assert re.search(r'data-zoom="([^"]*)"', document)[1] == "2.000"
     for chart in charts:
         svg = re.search(r"<svg.*?</svg>", chart, re.DOTALL)[0]

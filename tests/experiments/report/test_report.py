@@ -48,15 +48,15 @@ def headings(page):
 def test_a_page_has_a_section_for_each_question(page):
     assert headings(page) == [
         "Time by cause",
+        "Memory by kind",
         "Timeline",
         "Exposed communication",
-        "Memory by kind",
-        "Busiest links",
         "Critical path",
+        "Busiest links",
         "Ops",
+        "How to repeat it",
         "Experiment",
         "Machine",
-        "How to repeat it",
     ]
 
 
@@ -70,7 +70,7 @@ def test_charts_are_valid_vega_lite_and_have_text_and_a_table_beside_them(page):
 
 def test_a_page_loads_nothing_from_elsewhere(page):
     outside_scripts = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
-    assert not re.search(r"""(src|href)=["']?(?!#)|@import|url\(""", outside_scripts)
+    assert not re.search(r"""(src|href)=(?!["']?#)|@import|url\(""", outside_scripts)
     assert "default-src 'none'" in outside_scripts
 
 
@@ -88,6 +88,18 @@ def test_exposed_communication_by_axis_adds_up_to_that_of_the_ops(folder):
     by_axis = exposed_by_axis(record)
     assert set(by_axis) == {"z", "y"}
     assert sum(by_axis.values()) == pytest.approx(sum(op.exposed_seconds for op in record.ops))
+
+
+def test_the_verdict_says_that_a_step_does_not_fit_and_the_first_point_what_would_help(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = "simulate --gpt gpt3-1.3b --batch 64 --grid x=1 --machine perlmutter --quiet --json job.json"
+    assert main(words.split()) == 0
+    part = record_part(load_record("job.json"), "job.json", None)
+    assert re.search(
+        r"tokens/s, MFU [\d.]+ %\), DOES NOT FIT in memory \(.* GiB, and a device has 39.5 GiB\)", part.verdict
+    )
+    assert "would help" in part.lines[0]
+    assert len(part.lines) <= 4
 
 
 def test_a_record_without_a_timeline_says_how_to_get_it(folder):

@@ -1,8 +1,11 @@
 """Parts of a report about comparisons, rankings, sweeps and collectives, and the flag `--report`."""
 
+import html
 import json
 import re
+import shlex
 from itertools import product
+from pathlib import Path
 
 import altair
 import pytest
@@ -11,15 +14,22 @@ from quadrille.algorithms.formats.record import save_record
 from quadrille.cli.main import main
 from quadrille.experiments.compare.compare_records import compare_records
 from quadrille.experiments.report.comparison_sections import comparison_part
+from quadrille.experiments.report.palette import AXES, CAUSES, MEMORY, WORK, colours_of
 from quadrille.experiments.report.pareto import pareto_front
+from quadrille.experiments.report.pareto_chart import BEHIND, FRONT, TOO_LARGE, Point, filters, pareto_section
 from quadrille.experiments.report.report import parts_of_files
-from quadrille.experiments.report.search_sections import Point, filters
 from quadrille.experiments.report.timeline_chart import MOST_RECTANGLES, Rectangle, merged
 from tests.support.compared_records import MEASURED, PREDICTED
 from tests.support.quadrille import called
 
 COLLECTIVE = "collective all-reduce --bytes 1MiB --gpus 8 --machine perlmutter"
 SWEEP = "sweep --matmul 256,256,256 --machine perlmutter --grid x=* --vary gpus=2,4 --vary dtype=float32,float64"
+
+SIMULATE = "simulate --matmul 64,64,64 --grid z=2 --machine perlmutter"
+COMPARE = "compare predicted"
+RANK = "rank --gpt layers=2,hidden=64,heads=4,sequence=32,vocabulary=64 --batch 4 --gpus 2 --top 2 --machine perlmutter"
+LOGGED = {262144: "20.9 12.5 21.9 0", 67108864: "634 105.8 185.2 0"}
+"""Times in an output of nccl-tests, by size; the second is twice that of eight H100."""
 
 
 def charts_of(part):
@@ -81,19 +91,49 @@ def test_merged_rectangles_are_few_and_keep_the_time_of_each_category():
     assert sum(part.spans for part in few) == len(many)
 
 
+@pytest.fixture
+def answers(tmp_path, monkeypatch):
+    """A folder with records to compare and to explain, a traffic file, and a log of collectives."""
+    monkeypatch.chdir(tmp_path)
+    for folder, record in (("predicted", PREDICTED), ("measured", MEASURED)):
+        (tmp_path / folder).mkdir()
+        for name in ("one.json", "two.json"):
+            save_record(record, tmp_path / folder / name)
+    (tmp_path / "traffic.csv").write_text("source,destination,bytes,start_s\n0,4,1000000,0\n1,4,2000000,0.00001\n")
+    ranks = [f"#  Rank {rank} Group 0 Pid 7 on a device {rank} [0x07] NVIDIA H100 80GB HBM3" for rank in range(8)]
+    rows = [f"{size} {size // 4} float sum -1 {times} {times}" for size, times in LOGGED.items()]
+    (tmp_path / "all_reduce.log").write_text("\n".join([*ranks, *rows]) + "\n")
+
+
 @pytest.mark.parametrize(
-    ("words", "shown"),
+    ("words", "verdict", "shown"),
     [
-        (COLLECTIVE, ["Time by cause", "Busiest links", "Values", "How to repeat it"]),
-        (SWEEP, ["Time over gpus", "Time, memory and GPUs", "All points", "How to repeat it"]),
+        (SIMULATE, "The matmul on 2 ranks of perlmutter is predicted to take", ["Timeline", "Machine"]),
+        ("run --matmul 16,16,16 --repeats 1", "The matmul on 1 rank took", ["Timeline", "Experiment"]),
+        (f"{COMPARE}/one.json measured/one.json", "Predicted 95.0 ms, measured 100 ms: -5.0 %.", ["Why they differ"]),
+        (f"{COMPARE} measured", "Over 2 pairs the median error is 5.0 %", ["Predicted and measured"]),
+        ("explain predicted/one.json", "The predicted time is 95.0 ms, 74 % of it compute.", ["Time by cause"]),
+        (RANK, "The fastest of 3 is x=2, micro-batch 4: ", ["Simulated: time and memory", "Question"]),
+        (f"{RANK} --form exact", "The fastest of 4 is x=2: ", ["Simulated: time and memory", "Question"]),
+        (SWEEP, "The fastest point", ["Time over gpus", "Time, memory and GPUs", "All points", "Flags of all points"]),
+        (COLLECTIVE, "The all-reduce of 1 MiB on 8 GPUs of perlmutter is predicted to", ["Busiest links", "Values"]),
+        (
+            "flows traffic.csv --machine perlmutter --gpus 8",
+            "The last of 2 flows on perlmutter",
+            ["Flows that end last"],
+        ),
+        ("check all_reduce.log --machine h100-node", "The collectives are slower from", ["Measured and expected"]),
     ],
 )
-def test_a_verb_with_the_flag_writes_the_report_of_its_answer(tmp_path, words, shown):
-    assert main([*words.split(), "--report", str(tmp_path / "answer.html")]) == 0
-    page = (tmp_path / "answer.html").read_text()
-    assert headings(page) == shown
-    command = re.search("<h4>Command line</h4><pre[^>]*>(.*?)</pre>", page)[1]
-    assert command.startswith(f"quadrille {words}".replace("*", "")[:20])
+def test_every_verb_with_the_flag_writes_a_report_with_a_verdict_and_the_command(answers, words, verdict, shown):
+    given = [*words.split(), "--report", "answer.html"]
+    assert main(given) == 0
+    page = Path("answer.html").read_text()
+    assert html.unescape(re.search('<p class="verdict">(.*?)</p>', page)[1]).startswith(verdict)
+    assert set(headings(page)) >= {*shown, "How to repeat it"}
+    assert len(re.findall("<li>", page)) <= 4
+    command = html.unescape(re.search("<h4>Command line</h4><pre[^>]*>(.*?)</pre>", page)[1])
+    assert shlex.split(command)[1:] == given
 
 
 def test_json_on_stdout_stays_as_it_is_beside_a_report(tmp_path, capsys):
@@ -112,3 +152,23 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_work(tmp_path, ca
     ended = called(capsys, *words, record, "--report", tmp_path / "missing" / "a.html")
     assert (ended.status, "--report" in ended.line) == (2, True)
     assert not record.exists()
+
+
+def test_points_that_do_not_fit_in_memory_are_not_on_the_front():
+    points = [Point("small", 3.0, 1.0, 8), Point("large", 1.0, 9.0, 8, fits=False), Point("slow", 4.0, 2.0, 8)]
+    chart = pareto_section(points, "Front").charts[0]
+    places = {value["point"]: value["place"] for value in chart.spec["data"]["values"]}
+    assert places == {"small": FRONT, "large": TOO_LARGE, "slow": BEHIND}
+    assert [row[0] for row in chart.table.rows] == ["small"]
+
+
+@pytest.mark.parametrize("names", [CAUSES, MEMORY, WORK, [f"communication over {axis}" for axis in AXES]])
+def test_a_name_has_one_colour_whatever_stands_beside_it(names):
+    alone = {name: colours_of([name]) for name in names}
+    beside = dict(zip(names, colours_of(["a name of none", *names])[1:], strict=True))
+    assert {name: [colour] for name, colour in beside.items()} == alone
+
+
+def test_names_that_stand_in_one_timeline_have_different_colours():
+    names = [*WORK, *(f"communication over {axis}" for axis in AXES if axis != "pipeline")]
+    assert len(set(colours_of(names))) == len(names)
