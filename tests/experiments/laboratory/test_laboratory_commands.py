@@ -30,7 +30,7 @@ def nothing_stands(monkeypatch):
         ),
         (
             "star:hosts=4 --rate 200mbit -n 2 -- simulate --matmul 8,8,8",
-            "lab run: 'simulate' is neither run, calibrate, rank nor a program that is found on the path",
+            "lab run: 'simulate' is neither run, calibrate, rank, sweep nor a program that is found on the path",
         ),
         ("torus:dims=3x3 --rate 200mbit --routing valiant -n 9 -- run", "routing valiant:0: the path from host:"),
     ],

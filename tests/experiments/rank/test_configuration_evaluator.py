@@ -22,11 +22,12 @@ def test_the_largest_microbatch_that_fits_is_found_with_few_evaluations(monkeypa
     for limit in (0.5, 1, 3, 16, 63, 64, 100):
         evaluated = []
 
-        def needed(experiment, evaluated=evaluated):
+        def needed(experiment, _, evaluated=evaluated):
             evaluated.append(experiment)
             return experiment.problem.micro_batch * 2**30
 
-        monkeypatch.setattr(configuration_evaluator, "experiment_peak_bytes", needed)
+        monkeypatch.setattr(configuration_evaluator, "schedule_peak_bytes", needed)
+        monkeypatch.setattr(type(asked.training), "applied_schedule", lambda experiment: experiment)
         evaluator = configuration_evaluator.Evaluator(asked, {}, alternatives)
         monkeypatch.setattr(
             evaluator, "_placed", SimpleNamespace(fits=lambda _, size, limit=limit: size <= limit * 2**30)
