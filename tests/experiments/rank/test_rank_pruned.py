@@ -17,7 +17,7 @@ from tests.support.by_words import ranked
 from tests.support.quadrille import called
 
 ON = MachineFlags(machine="perlmutter")
-MODEL = "layers=4,hidden=1024,heads=8,sequence=512,vocabulary=6400"
+MODEL = "layers=6,hidden=1024,heads=8,sequence=512,vocabulary=6400"
 SIZES = {"gpt": MODEL, "batch": "16", "gpus": "8", "sparsity": "0.9"}
 FEW = {"zero": "0", "micro_batch": "1", "order": "x,y,z,data", "top": "1"}
 """What is searched, so that few configurations are evaluated."""
