@@ -52,13 +52,13 @@ class Dependence:
             *(int(indices.get(loop) == index) for loop, index in sorted(self.iterations)),
         )
 
-    def include(self, other: "Dependence") -> None:
+    def include(self, added: "Dependence") -> None:
         """Adds what another tensor or op depends on."""
-        for axis, coordinates in other.thresholds.items():
+        for axis, coordinates in added.thresholds.items():
             self.thresholds.setdefault(axis, set()).update(coordinates)
-        self.distinct_axes |= other.distinct_axes
-        self.loops |= other.loops
-        self.iterations |= other.iterations
+        self.distinct_axes |= added.distinct_axes
+        self.loops |= added.loops
+        self.iterations |= added.iterations
 
     @property
     def axes(self) -> list[Axis]:

@@ -180,7 +180,7 @@ def _memory_section(record: Record, machine: RecordMachine) -> Iterator[Section]
         for kind, size in by_kind.items()
     ]
     on_host = sizes.get(HOST_MEMORY_KIND, 0)
-    lines = [f"The host keeps {format_bytes(on_host)} more, of the optimizer."] if on_host else []
+    lines = [f"Beside that, the host keeps {format_bytes(on_host)} of the optimizer."] if on_host else []
     yield Section("Memory by kind", lines, [Chart(spec, label, Table(("kind", "memory", "of a device"), rows))])
 
 

@@ -14,7 +14,7 @@ KEYS = (*WORDS, *NUMBERS, "cluster")
 def parse_slurm(text: str) -> SlurmOptions | None:
     """The options of jobs on Slurm; None for an empty text.
 
-    >>> parse_slurm("partition=cpu,jobs=4").jobs
+    >>> parse_slurm("cluster=local,jobs=4").jobs
     4
 
     Raises
