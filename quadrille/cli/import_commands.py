@@ -7,6 +7,9 @@ import click
 from quadrille.cli.app import import_group
 from quadrille.cli.command_declarations import argument, flag, switch
 
+MOST_NAME = 60
+"""Most characters of a printed name of a key."""
+
 
 @import_group.command("job", text="Make an experiment file from the configuration of a training job.")
 def import_job(
@@ -23,7 +26,7 @@ def import_job(
     approximate: Annotated[bool, switch("--approximate", "Go on without what an experiment cannot express.")] = False,
 ) -> None:
     """Make an experiment file from a job."""
-    from quadrille.algorithms.errors import InputError
+    from quadrille.algorithms.errors import InputError, shortened
     from quadrille.algorithms.formats.schema_files import STDOUT, check_writable, write_text
     from quadrille.algorithms.training.model_files import find_shape
     from quadrille.cli.parsing.numbers import whole_number
@@ -43,7 +46,8 @@ def import_job(
         raise InputError(f"{files[0]}: {'; '.join(job.differences)}: --approximate goes on all the same")
     text = job.text
     if job.ignored:
-        remark(f"{files[0]}: ignored, for they change neither sizes nor layout: {', '.join(job.ignored)}")
+        names = ", ".join(shortened(name, MOST_NAME, MOST_NAME) for name in job.ignored)
+        remark(f"{files[0]}: ignored, for they change neither sizes nor layout: {names}")
     if job.differences:
         remark(f"{files[0]}: the experiment differs from the job: {'; '.join(job.differences)}")
     for words in job.remarks:
