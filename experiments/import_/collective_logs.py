@@ -286,7 +286,10 @@ def _nccl_tests_json(text: str, name: str) -> CollectiveLog:
             if size and isinstance(times, dict) and isinstance(times.get("time"), int | float) and times["time"] > 0:
                 seconds = _seconds(times["time"], f"{place}.{key}")
                 rows.append(MeasuredCollective(kind, size, seconds, in_place, ITEM_BYTES.get(str(entry.get("type")))))
-    ranks = len({device.get("rank") for device in devices}) or None
+    ranks = (
+        len({_whole(device.get("rank"), f"config.devices[{number}].rank") for number, device in enumerate(devices)})
+        or None
+    )
     nodes = len({str(device.get("hostname")) for device in devices}) or None
     names = dict.fromkeys(str(device["device_info"]) for device in devices if device.get("device_info"))
     library = f"NCCL {content['nccl_version']}" if isinstance(content.get("nccl_version"), int | str) else ""

@@ -13,6 +13,7 @@ from quadrille.algorithms.formats.input_files import parse_json, parse_toml
 from quadrille.algorithms.formats.yaml_subset import parse_yaml
 
 DEEPEST = 16
+NOT_FINITE = ("nan", "inf", "infinity")
 MOST_KEYS = 20_000
 LONGEST_NUMBER = 15
 WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
@@ -160,6 +161,9 @@ def _checked(path: str, values: dict[str, Any]) -> dict[str, Any]:
         raise InputError(f"{path}: has no keys: the configuration of a training job is accepted")
     if len(values) > MOST_KEYS:
         raise InputError(f"{path}: {len(values)} keys: at most {MOST_KEYS} are accepted")
+    for key, value in values.items():
+        if str(value).lower().lstrip("+-.") in NOT_FINITE:
+            raise InputError(f"{path}: {key[:60]} = {str(value)[:40]!r}: a finite number is accepted")
     return values
 
 
