@@ -50,6 +50,7 @@ INSIDE = re.compile("NVLinks|between (two )?GPUs")
 """Words of a cause about links inside a node."""
 WITHIN_TABLE = 1.25
 Verdict = Literal["as expected", "slower", "faster"]
+NORMAL: Verdict = "as expected"
 
 
 class CheckedRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -269,13 +270,13 @@ def _by_size(rows: Sequence[CheckedRow]) -> Iterator[CheckedSizes]:
                 verdict=_verdict(ratio, some[0].within),
                 ratio=ratio,
                 count=len(some),
-                others=sum(row.verdict != "as expected" for row in some),
+                others=sum(row.verdict != NORMAL for row in some),
             )
 
 
 def _is_normal(by_size: Sequence[CheckedSizes]) -> bool:
     """Whether all sizes are as expected in the median."""
-    return all(sizes.verdict == "as expected" for sizes in by_size)
+    return all(sizes.verdict == NORMAL for sizes in by_size)
 
 
 def _verdict(ratio: float, within: float) -> Verdict:
@@ -284,7 +285,7 @@ def _verdict(ratio: float, within: float) -> Verdict:
     >>> _verdict(1.3, 1.25), _verdict(0.9, 1.25), _verdict(0.5, 1.25)
     ('slower', 'as expected', 'faster')
     """
-    return "slower" if ratio > within else "faster" if ratio * within < 1 else "as expected"
+    return "slower" if ratio > within else "faster" if ratio * within < 1 else NORMAL
 
 
 # Printing
@@ -301,7 +302,8 @@ def _print(answer: CheckedLog) -> None:
         )
     print()
     columns = ("collective", "bytes", "measured", "expected", "ratio", "measured bus", "expected bus", "")
-    print_tables(table("", columns, (_cells(row, answer.ranks) for row in answer.rows)))
+    rows = ((*cells, "" if verdict == NORMAL else verdict) for *cells, verdict in row_cells(answer))
+    print_tables(table("", columns, rows))
     if answer.explanations:
         print("\nwhat would explain it, the likeliest first (each simulated; error beside the measured times):")
         for explanation in answer.explanations:
@@ -316,15 +318,17 @@ def _print(answer: CheckedLog) -> None:
         print("\nno simulated cause comes near the measured times")
 
 
-def _cells(row: CheckedRow, ranks: int) -> tuple[str, ...]:
-    factor = bus_factor(row.kind, ranks)
-    return (
-        row.kind.replace("_", "-"),
-        format_bytes(row.bytes),
-        format_seconds(row.measured_seconds),
-        format_seconds(row.expected_seconds),
-        f"{row.ratio:.2f}",
-        format_bytes_per_second(factor * row.bytes / row.measured_seconds),
-        format_bytes_per_second(factor * row.bytes / row.expected_seconds),
-        "" if row.verdict == "as expected" else row.verdict,
-    )
+def row_cells(answer: CheckedLog) -> Iterator[tuple[str, ...]]:
+    """The rows as text: collective, size, measured and expected time, ratio, both bus bandwidths, verdict."""
+    for row in answer.rows:
+        factor = bus_factor(row.kind, answer.ranks)
+        yield (
+            row.kind.replace("_", "-"),
+            format_bytes(row.bytes),
+            format_seconds(row.measured_seconds),
+            format_seconds(row.expected_seconds),
+            f"{row.ratio:.2f}",
+            format_bytes_per_second(factor * row.bytes / row.measured_seconds),
+            format_bytes_per_second(factor * row.bytes / row.expected_seconds),
+            row.verdict,
+        )

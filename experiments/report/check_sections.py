@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
-from quadrille.experiments.check.check import CheckedLog, CheckedRow
-from quadrille.experiments.network.bus_bandwidth import bus_factor
+from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.experiments.check.check import NORMAL, CheckedLog, CheckedRow, row_cells
 from quadrille.experiments.output.tables import percent
 from quadrille.experiments.report.amounts import compact, time_unit
 from quadrille.experiments.report.charts import LEGEND, PAGE_WIDTH
@@ -13,7 +12,6 @@ from quadrille.experiments.report.palette import COLOURS
 from quadrille.experiments.report.repeat import repeat_section
 
 SIDES = ("expected", "measured")
-NORMAL = "as expected"
 
 
 def check_part(answer: CheckedLog, source: str) -> Part:
@@ -61,22 +59,8 @@ def _times_section(answer: CheckedLog) -> Section:
         f"{format_seconds(worst.expected_seconds)}."
     )
     columns = ("collective", "size", "measured", "expected", "ratio", "measured bus", "expected bus", "verdict")
-    table = Table(columns, [_cells(row, answer.ranks) for row in answer.rows])
+    table = Table(columns, list(row_cells(answer)))
     return Section("Measured and expected", charts=[Chart(_times_spec(answer.rows, len(kinds) > 1), label, table)])
-
-
-def _cells(row: CheckedRow, ranks: int) -> tuple[str, ...]:
-    factor = bus_factor(row.kind, ranks)
-    return (
-        row.kind.replace("_", "-"),
-        format_bytes(row.bytes),
-        format_seconds(row.measured_seconds),
-        format_seconds(row.expected_seconds),
-        f"{row.ratio:.2f}",
-        format_bytes_per_second(factor * row.bytes / row.measured_seconds),
-        format_bytes_per_second(factor * row.bytes / row.expected_seconds),
-        row.verdict,
-    )
 
 
 def _times_spec(rows: Sequence[CheckedRow], several: bool) -> Spec:
