@@ -322,7 +322,10 @@ def _inspector(text: str) -> CollectiveLog:
         kind = NAMES[word]
         whole = size * ranks if kind in ("all_gather", "reduce_scatter") else size  # of a rank's part
         seconds = _seconds(perf.get("coll_exec_time_us"), f"line {number}")
-        key = (header.get("id"), perf.get("coll_sn"), kind, whole)
+        communicator, call = (
+            _label(entry.get(name), f"line {number}: {name}") for entry, name in ((header, "id"), (perf, "coll_sn"))
+        )
+        key = communicator, call, kind, whole
         if key not in longest or longest[key].seconds < seconds:
             longest[key] = MeasuredCollective(kind, whole, seconds)
     if len(layouts) > 1:
@@ -360,6 +363,13 @@ def _list(value: object, place: str) -> list[Any]:
 def _whole(value: object, place: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
         raise InputError(f"{place} {value!s:.40}: a whole number from 0 is needed")
+    return value
+
+
+def _label(value: object, place: str) -> object:
+    """A text or a number, which tells entries apart; None where there is none."""
+    if isinstance(value, dict | list):
+        raise InputError(f"{place} {value!s:.40}: a text or a number is needed")
     return value
 
 

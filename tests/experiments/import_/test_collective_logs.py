@@ -97,6 +97,11 @@ def test_of_the_ranks_of_nccl_inspector_the_slowest_counts_and_parts_become_the_
         (inspector(0, -1), "line 1: time -1 us"),
         (inspector(0, 5) + "\n" + inspector(0, 5, ranks=4), "communicators of several sizes"),
         (inspector(0, 5).replace("ReduceScatter", "Dance"), "collective 'Dance'"),
+        (
+            inspector(0, 5).replace('"coll_sn": 7', '"coll_sn": [7]'),
+            "line 1: coll_sn \\[7\\]: a text or a number is needed",
+        ),
+        (JSON.replace('"rank": 2', '"rank": [2]'), r"config.devices\[2\].rank \[2\]: a whole number from 0 is needed"),
         ('{"results": 3}', "'results' is missing"),
         (NEW.replace("50.00", "0.000"), "time 0 us"),
     ],

@@ -269,3 +269,17 @@ def test_yaml_has_lists_texts_of_several_lines_and_truth_values():
         "a.n": [{"b": "1"}, "c"], "a.d": "2", "e": "f: 3\ng", "h": "x # y", "i": "z", "j": None, "k": "No", "l": [0, 1],
         "m": False,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ["nan", "-inf", ".inf", "Infinity"])
+def test_numbers_that_are_not_finite_are_refused_even_where_no_key_is_read(value):
+    with pytest.raises(InputError, match=r"b\.yaml: model\.unread = .*: a finite number is accepted"):
+        parse_settings("b.yaml", f"model:\n  unread: {value}\n")
+
+
+def test_a_long_name_of_an_ignored_key_is_cut(capsys, tmp_path):
+    path = tmp_path / "deepspeed.json"
+    path.write_text(json.dumps({**DEEPSPEED, "x" * 3000: 1}))
+    assert main(["import", "job", str(path), "--gpus", "8", "--model", "tiny-llama"]) == 0
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "ignored" in line]
+    assert "xxx…" in line and len(line) < 400
