@@ -48,7 +48,7 @@ setup: $(INSTALLED) ## install what is needed into .venv (the other targets do t
 $(INSTALLED): requirements.lock Makefile
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	  || { echo "make: $(PYTHON) is missing or older than Python 3.11: install Debian's package python3, or name another: make PYTHON=python3.11" >&2; exit 2; }
-	@echo "installing into $(VENV) from requirements.lock (about half a minute)" >&2
+	@echo "installing into $(VENV) from requirements.lock (about a minute)" >&2
 	@rm -rf "$(VENV)"
 	@if "$(PYTHON)" -c 'import ensurepip' 2>/dev/null; then "$(PYTHON)" -m venv "$(VENV)"; \
 	elif "$(PYTHON)" -m pip --version >/dev/null 2>&1; then "$(PYTHON)" -m venv --without-pip "$(VENV)"; \

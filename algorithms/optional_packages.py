@@ -16,6 +16,8 @@ EXTRAS = {
     "jinja2": "report",
     "vl_convert": "report",
     "submitit": "slurm",
+    "optuna": "search",
+    "nicegui": "app",
     "pyroute2": "lab",
 }
 """The extra of pyproject.toml that installs a package, by the package's import name."""
@@ -23,6 +25,8 @@ PURPOSES = {
     "plot": "a figure",
     "report": "a report",
     "slurm": "tasks on Slurm",
+    "search": "a search",
+    "app": "the app",
     "lab": "an emulated network",
 }
 """The result that the user cannot get without an extra."""
