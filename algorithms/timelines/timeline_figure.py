@@ -135,8 +135,8 @@ def lane_bars(timeline: Timeline, rows: Sequence[Lane]) -> Bars:
 def joined(bars: Bars, makespan: float, most: int) -> Bars:
     """The bars, or where they are more than `most` the kind that fills most of each slice of time.
 
-    Slices of a row that are mostly idle have no bar, and neighbours of one kind are one bar.  The number of slices is
-    halved until at most `most` bars remain.
+    A row has as many filled slices as it is busy, to half a slice: the time of short bars adds up until it fills one.
+    Neighbours of one kind are one bar.  The number of slices is halved until at most `most` bars remain.
 
     >>> joined({(0, "gemm"): [(0.0, 1.0), (1.25, 0.75), (3.0, 1.0)]}, 4.0, 2)
     {(0, 'gemm'): [(0.0, 2.0), (3.0, 1.0)]}
@@ -158,9 +158,12 @@ def _by_slice(bars: Bars, length: float) -> Bars:
                 filled[row, number][kind] += max(0.0, within)
     chosen: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
     before: tuple[int, int, str] | None = None
+    owed: dict[int, float] = defaultdict(float)
     for (row, number), of_slice in sorted(filled.items()):
-        if 2 * sum(of_slice.values()) < length:
+        owed[row] += sum(of_slice.values())
+        if 2 * owed[row] < length:
             continue
+        owed[row] -= length
         kind = max(of_slice, key=lambda name: of_slice[name])
         of_row = chosen[row, kind]
         if before == (row, number - 1, kind):

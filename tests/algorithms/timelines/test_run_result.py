@@ -128,6 +128,12 @@ def test_joined_bars_never_overlap_and_keep_the_kind_that_fills_most():
     assert sum(seconds for _, seconds in fewer[0, "gemm"]) == pytest.approx(100.0, rel=0.02)
 
 
+def test_joined_bars_keep_the_time_of_a_lane_that_is_mostly_idle():
+    bars = {(0, "all_reduce"): [(n, 0.2) for n in range(100)]}
+    fewer = timeline_figure.joined(bars, 100.0, 30)
+    assert sum(seconds for _, seconds in fewer[0, "all_reduce"]) == pytest.approx(20.0, abs=4.0)
+
+
 def test_a_figure_shows_every_lane(prediction):
     axis = prediction.plot().axes[0]
     assert [label.get_text() for label in axis.get_yticklabels()][:3] == ["rank 0 compute", "rank 0 y", "rank 0 z"]
