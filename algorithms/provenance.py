@@ -13,8 +13,6 @@ from pathlib import Path
 
 import msgspec
 
-from quadrille.algorithms.optional_packages import DISTRIBUTION
-
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
     "numpy",
@@ -102,6 +100,8 @@ def own_version(root: Path = ROOT) -> str:
     settings = root / "pyproject.toml"
     if settings.is_file():
         return str(tomllib.loads(settings.read_text(encoding="utf-8")).get("project", {}).get("version", ""))
+    from quadrille.algorithms.optional_packages import DISTRIBUTION
+
     try:
         return metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:

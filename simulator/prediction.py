@@ -4,14 +4,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from quadrille.algorithms.formats.record import Granularity, LinkLoad, PathPart
-from quadrille.algorithms.formats.tabular import Tabular
+from quadrille.algorithms.formats.record import Granularity, LinkLoad, PathPart, interval_as_text
 from quadrille.algorithms.timelines.op_times import OpTimes
+from quadrille.algorithms.timelines.run_result import RunResult
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.algorithms.units import format_seconds
 from quadrille.simulator.ranks.time_breakdown import OpInstance, TimeBreakdown
-from quadrille.simulator.uncertainty import Uncertainty
+from quadrille.simulator.uncertainty import EXACT, Uncertainty
 
 Parts = dict[str, float]
 """Seconds by cause."""
@@ -80,8 +79,8 @@ class TimeBreakdowns:
         return {} if breakdown is None else breakdown.path
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction(Tabular):
+@dataclass(frozen=True, slots=True, repr=False)
+class Prediction(RunResult):
     """The prediction of a schedule on a machine.
 
     Parameters
@@ -128,15 +127,29 @@ class Prediction(Tabular):
         """Time from the first rank's start to the last rank's end [s]."""
         return self.timeline.makespan
 
-    def rows(self) -> list[dict[str, object]]:
-        """A row for each op; seconds are means over ranks."""
-        columns = ("name", "kind", "axis", "count", "seconds", "waiting_seconds", "exposed_seconds")
-        return [{column: getattr(op, column) for column in columns} for op in self.op_times().values()]
+    @property
+    def exact_interval(self) -> tuple[float, float]:
+        """The least and the most seconds without uncertainty.
+
+        Residuals of published steps contain the error of bounds that are only expected to hold.
+        """
+        bound = self.bound
+        if bound is None or (not bound.proven and self.uncertainty != EXACT):
+            return self.seconds, self.seconds
+        return bound.low, bound.high
 
     @property
-    def heading(self) -> str:
-        """The number of ranks and the predicted time, in one line."""
-        return f"predicted on {self.timeline.ranks} ranks: {format_seconds(self.seconds)}"
+    def interval(self) -> tuple[float, float]:
+        """The ends of the 90 % interval, around the bounds if the simulation is not exact [s]."""
+        return self.uncertainty.around(*self.exact_interval)
+
+    @property
+    def interval_text(self) -> str:
+        """The interval as text, as the command line prints it."""
+        bound = self.bound
+        return interval_as_text(
+            *self.interval, bound.proven if bound is not None and self.interval == (bound.low, bound.high) else None
+        )
 
     def parts_of(self, span: Span) -> Mapping[PathPart, float]:
         """Seconds by cause of a span, which add up to end - start."""

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = {
-    "algorithms": {"msgspec", "numpy"},
+    "algorithms": {"matplotlib", "msgspec", "numpy"},
     "topologies": {"quadrille.algorithms", "msgspec", "networkx", "numpy"},
     "simulator": {"quadrille.algorithms", "quadrille.topologies", "networkx", "numba", "numpy", "simpy"},
     "runtime": {

@@ -19,13 +19,13 @@ from msgspec import UNSET, Meta, UnsetType
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.measured_rows import Faults, Variant
 from quadrille.algorithms.formats.renamed_keys import Renames
-from quadrille.algorithms.formats.tabular import Tabular
 from quadrille.algorithms.formats.workload import Count, Size, Workload
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.grid import AXES, NEWER_AXES, Axis
 from quadrille.algorithms.schedule.kernel_signatures import FusedAttention
 from quadrille.algorithms.schedule.ops import Products
 from quadrille.algorithms.schedule.program import PipelineSchedule
+from quadrille.algorithms.tabular import Tabular
 from quadrille.algorithms.units import LONGEST_SECONDS, format_seconds
 
 __all__ = ["Provenance", "Record", "load_record", "provenance", "save_record"]
@@ -482,6 +482,38 @@ def interval_known(low: float, high: float) -> bool:
     low, high : ends of the interval [s]; they are equal where no uncertainty is known
     """
     return 0 < low < high
+
+
+def interval_as_text(low: float, high: float, proven: bool | None = None) -> str:
+    """The interval of a predicted time as text; a prediction from data sheets alone has none.
+
+    >>> interval_as_text(1.0, 1.0), interval_as_text(1.0, 2.0)
+    ('from data sheets: no interval is known', '90 % interval: 1.00 s to 2.00 s')
+
+    Parameters
+    ----------
+    low, high : ends of the interval [s]
+    proven : whether the bounds are proven, if the interval is the bounds of a simulation that is not exact; else None
+    """
+    meaning = "90 % interval"
+    if proven is not None:
+        meaning = "collective granularity, " + ("exact is" if proven else "as axes meet")
+    elif low == high:
+        return "from data sheets: no interval is known"
+    elif not interval_known(low, high):
+        return "90 % interval: unknown"
+    return f"{meaning}: {format_seconds(low)} to {format_seconds(high)}"
+
+
+def percentiles_as_text(low: float, high: float, repeats: int) -> str:
+    """The 5th and the 95th percentile [s] of measured repeats as text.
+
+    >>> percentiles_as_text(1.0, 2.0, 7), percentiles_as_text(1.0, 1.0, 1)
+    ('5th to 95th percentile of 7 repeats: 1.00 s to 2.00 s', 'one repeat: no percentiles')
+    """
+    if repeats == 1:
+        return "one repeat: no percentiles"
+    return f"5th to 95th percentile of {repeats} repeats: {format_seconds(low)} to {format_seconds(high)}"
 
 
 def load_record(path: str | Path) -> Record:

@@ -14,6 +14,7 @@ from quadrille.algorithms.schedule.ops import Op
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, is_concurrent, is_driven, ops
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType, Tensor
+from quadrille.algorithms.tabular import fact_line
 
 Result = TypeVar("Result")
 
@@ -103,14 +104,20 @@ class Schedule:
         roles = tuple(replace(role, program=change(role.program)) for role in self.roles)
         return replace(self, roles=roles, **changes)  # type: ignore[arg-type]
 
+    def __repr__(self) -> str:
+        """The line above the table of `str`, and the number of ops."""
+        return fact_line(self, f"{self._head()}; {sum(1 for _ in all_ops(self))} ops, {len(self.tensors)} tensors")
+
     def __str__(self) -> str:
         """Tensors, then a table of lanes and ops for each role."""
-        head = f"{self.name} on {self.grid}: "
-        head += ", ".join(f"{letter}={size}" for letter, size in self.sizes.items()) + f", {self.dtype}"
-        if self.overlap:
-            head += f", overlap {','.join(sorted(self.overlap))}"
         tensors = [f"  {self._role(name):6} {tensor}" for name, tensor in self.tensors.items()]
-        return "\n".join([head, *tensors, *(line for role in self.roles for line in role.lines())])
+        return "\n".join([self._head(), *tensors, *(line for role in self.roles for line in role.lines())])
+
+    def _head(self) -> str:
+        """Name, grid, sizes, element type and overlaps, as text."""
+        sizes = ", ".join(f"{letter}={size}" for letter, size in self.sizes.items())
+        overlaps = f", overlap {','.join(sorted(self.overlap))}" if self.overlap else ""
+        return f"{self.name} on {self.grid}: {sizes}, {self.dtype}{overlaps}"
 
     def _role(self, tensor: str) -> str:
         """Role of a tensor: "state", "input", "output" or empty."""

@@ -1,19 +1,23 @@
-"""Op times: the mean time, waiting time and exposed communication of every op of a run, over ranks and repeats."""
+"""Op times: the mean time, waiting time and exposed communication of every op, and the shares of activities."""
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from statistics import median
-from typing import Protocol
+from typing import Protocol, cast
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.timelines.spans import COMPUTE, Span
+from quadrille.algorithms.timelines.spans import COMPUTE, UNPAIRED, Span
 
 HOST_KINDS = ("host_copy", "host_kernel")
 """Kinds of ops that copy between device and host, or run on the host."""
+HOST_ACTIVITIES = dict(zip(HOST_KINDS, ("host copies", "updates on the host"), strict=True))
+"""Names of the activities that run beside a device, by kind of op."""
+SMALL_SHARE = 0.005
+"""Share of the total below which an activity is not named."""
 
 
 def exposed_seconds(spans: Sequence[Span]) -> list[float]:
@@ -156,3 +160,81 @@ def _mean(
         waiting_seconds=mean(lambda total: total.waiting),
         exposed_seconds=mean(lambda total: total.exposed),
     )
+
+
+class TimedOp(Protocol):
+    """The attributes of an op that its activity needs: of `OpTimes` and of an op of a record."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def axis(self) -> str | None: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def exposed_seconds(self) -> float: ...
+
+
+def activity(op: TimedOp, lengths: Mapping[Axis, int]) -> str:
+    """The activity that an op belongs to: products, attention, or communication over an axis.
+
+    A receive or a send lasts until the other stage is there, so both hold the bubbles of a pipeline.
+
+    >>> receive = OpTimes("receive X", "receive", "pipeline", "pipeline", 1, 1.0, 0.0, 1.0)
+    >>> attention = OpTimes("attention", "kernel", "compute", None, 1, 1.0, 0.0, 0.0)
+    >>> activity(receive, {"pipeline": 2}), activity(attention, {})
+    ('waiting and messages between pipeline stages', 'attention')
+
+    Parameters
+    ----------
+    lengths : length of each axis of the grid
+    """
+    if op.axis is not None and not is_of_one_rank(op, lengths):
+        between = op.axis == "pipeline" and op.kind in UNPAIRED
+        return "waiting and messages between pipeline stages" if between else f"communication over {op.axis}"
+    if op.kind in HOST_KINDS:
+        return HOST_ACTIVITIES[op.kind]
+    if op.kind == "gemm":
+        return "products"
+    return "attention" if op.kind == "kernel" and "attention" in op.name else "other local work"
+
+
+def is_of_one_rank(op: TimedOp, lengths: Mapping[Axis, int]) -> bool:
+    """Whether an op communicates over an axis that has one rank: it copies at most."""
+    return op.axis is not None and lengths.get(cast(Axis, op.axis), 1) == 1
+
+
+def activity_shares(ops: Iterable[TimedOp], lengths: Mapping[Axis, int], total: float) -> list[tuple[str, float]]:
+    """The shares of the total that local work and exposed communication take on the mean rank, the largest first.
+
+    Copies from and to the host and updates on the host count as far as they are exposed, too.
+
+    Parameters
+    ----------
+    lengths : length of each axis of the grid
+    total : time of the run [s]
+    """
+    seconds: dict[str, float] = defaultdict(float)
+    for op in ops:
+        beside = op.kind in HOST_KINDS or (op.axis is not None and not is_of_one_rank(op, lengths))
+        seconds[activity(op, lengths)] += op.exposed_seconds if beside else op.seconds
+    shares = [(name, op_seconds / total) for name, op_seconds in seconds.items() if total]
+    return sorted([(name, share) for name, share in shares if share >= SMALL_SHARE], key=lambda item: -item[1])
+
+
+def bound_by(shares: Sequence[tuple[str, float]]) -> str:
+    """The activity that takes most of the time and the others, as text; empty without shares.
+
+    >>> bound_by([("products", 0.75), ("communication over z", 0.25)])
+    'bound by products (75 %), communication over z 25 %'
+    """
+    if not shares:
+        return ""
+    (most, share), *others = shares
+    return f"bound by {most} ({100 * share:.3g} %)" + "".join(f", {name} {100 * part:.3g} %" for name, part in others)

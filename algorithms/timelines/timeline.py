@@ -1,15 +1,17 @@
 """The timeline of one run, predicted or measured: one span for each op, rank and instance."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
+from statistics import median
 from typing import Literal
 
 from msgspec import structs
 
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import Axis, Grid
+from quadrille.algorithms.tabular import fact_line
 from quadrille.algorithms.timelines.op_times import OpTimes, exposed_seconds, op_times
 from quadrille.algorithms.timelines.spans import (
     ALONE,
@@ -20,6 +22,7 @@ from quadrille.algorithms.timelines.spans import (
     with_groups,
     without_repeats,
 )
+from quadrille.algorithms.units import format_seconds
 
 Source = Literal["predicted", "measured"]
 
@@ -39,6 +42,7 @@ class Timeline:
     members : ranks that a rank represents; the group of such spans is the first rank that represents one of its members
     repeated : run-length encoded loop iterations, of which the last is among the spans
     left_out : loop iterations whose time the spans are without, see `without_repeats`
+    grid : grid of the ranks; None for a timeline of a file
 
     >>> a = Span(0, "multiply", "gemm", "compute", ready=0, start=0, arrival=0, end=3)
     >>> b = Span(0, "sum C", "all_reduce", "y", ready=3, start=3, arrival=3, end=5)
@@ -56,6 +60,15 @@ class Timeline:
     members: Mapping[int, tuple[range, ...]] | None = None
     repeated: tuple[RepeatedIterations, ...] = ()
     left_out: tuple[RepeatedIterations, ...] = ()
+    grid: Grid | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        where = f"{self.name} on {self.grid}" if self.name and self.grid else self.name or str(self.grid or "")
+        return fact_line(
+            self,
+            f"{self.kind}{where and f', {where}'}, {self.ranks} ranks, {len(self.spans)} spans, "
+            f"{format_seconds(self.makespan)}",
+        )
 
     def unrolled(self) -> "Timeline":
         """The timeline with every iteration of every loop."""
@@ -102,7 +115,7 @@ class Timeline:
 
         ordered = sorted(map(grouped, spans), key=lambda span: (span.rank, span.start, span.end))
         copies = {rank: sum(map(len, ranges)) for rank, ranges in members.items()}
-        return cls(tuple(with_arrivals(ordered)), kind, grid.size, name, copies, None, members)
+        return cls(tuple(with_arrivals(ordered)), kind, grid.size, name, copies, None, members, grid=grid)
 
     def expanded(self, grid: Grid, ranks: Iterable[int] | None = None) -> "Timeline":
         """The timeline of these ranks, by default all, each on its own."""
@@ -137,7 +150,7 @@ class Timeline:
         name : name of the run
         """
         ordered = sorted(with_groups(spans, grid), key=lambda span: (span.rank, span.start, span.end))
-        return cls(tuple(with_arrivals(ordered)), kind, grid.size, name)
+        return cls(tuple(with_arrivals(ordered)), kind, grid.size, name, grid=grid)
 
     @property
     def start(self) -> float:
@@ -183,6 +196,12 @@ class Timeline:
             for representative, ranges in self.members.items()
             for rank in chain(*ranges)
         }
+
+
+def median_timeline(timelines: Sequence[Timeline]) -> Timeline:
+    """The timeline whose makespan is nearest to the median makespan."""
+    middle = median(timeline.makespan for timeline in timelines)
+    return min(timelines, key=lambda timeline: abs(timeline.makespan - middle))
 
 
 def _by_rank(spans: Iterable[Span]) -> dict[int, list[Span]]:

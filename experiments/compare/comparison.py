@@ -3,8 +3,8 @@
 import msgspec
 
 from quadrille.algorithms.formats.record import interval_known
-from quadrille.algorithms.formats.tabular import Tabular
 from quadrille.algorithms.provenance import Provenance
+from quadrille.algorithms.tabular import Tabular
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.compare.attribution import Attribution
 from quadrille.experiments.compare.drift import Drift

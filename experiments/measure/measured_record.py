@@ -14,7 +14,7 @@ from quadrille.algorithms.formats.percentiles import percentiles
 from quadrille.algorithms.formats.record import Messages, OpRecord, Provenance, Record, Reference, Verified
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.timelines.op_times import op_times
-from quadrille.algorithms.timelines.timeline import Timeline
+from quadrille.algorithms.timelines.timeline import Timeline, median_timeline
 from quadrille.experiments.measure.obtained_overlap import ObtainedOverlap, obtained_overlaps
 from quadrille.experiments.records.record_entries import machine_entry, op_entry, volume_fields, workload_fields
 from quadrille.experiments.workloads.matmul import MatmulExperiment
@@ -57,12 +57,6 @@ class RunMeasurements:
     losses: tuple[float, ...] | None = None
     message_options: MessageOptions = WHOLE_MESSAGES
     overlap_fractions: Mapping[str, float] = field(default_factory=dict)
-
-
-def median_timeline(timelines: Sequence[Timeline]) -> Timeline:
-    """The timeline whose makespan is nearest to the median makespan."""
-    middle = median(timeline.makespan for timeline in timelines)
-    return min(timelines, key=lambda timeline: abs(timeline.makespan - middle))
 
 
 def mean_over_ranks(by_rank: Sequence[Sequence[KernelSeconds]]) -> list[KernelSeconds]:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from quadrille.algorithms.errors import RunError
+from quadrille.algorithms.timelines.timeline import median_timeline
 from quadrille.experiments.measure.measured_record import (
     KernelSeconds,
     RunMeasurements,
     mean_over_ranks,
-    median_timeline,
 )
 from quadrille.experiments.measure.prepared_run import PreparedRun, prepare_run
 from quadrille.experiments.output.destinations import Destinations

@@ -220,6 +220,7 @@ def _prediction(
         "predicted",
         experiment.grid.size,
         prepared.schedule.name,
+        grid=experiment.grid,
     )
     counts = _Counts(walk.each, experiment.stages.microbatches)
     idle = {op.name for op in all_ops(prepared.schedule) if agrees_alone(op, experiment.grid)}

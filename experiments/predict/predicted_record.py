@@ -11,7 +11,6 @@ from quadrille.experiments.records.record_entries import machine_entry, op_entry
 from quadrille.experiments.workloads.fullest_device import FullestDevice
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.simulator.prediction import Prediction
-from quadrille.simulator.uncertainty import EXACT
 from quadrille.topologies.machines.machine import Machine
 
 NCCL_APPROXIMATION = (
@@ -51,9 +50,8 @@ def predicted_record(
     """
     experiment, machine, schedule = prepared.experiment, prepared.machine, prepared.schedule
     makespan = prediction.timeline.makespan
-    least, most = _bounds(prediction)
     schedule_volumes = volumes(schedule, experiment.execution.choices)
-    low, high = prediction.uncertainty.around(least, most)
+    low, high = prediction.interval
     ops = tuple(op_entry(times, experiment, schedule_volumes, prediction) for times in prediction.op_times().values())
     return Record(
         kind="predicted",
@@ -112,17 +110,6 @@ def _simulation(prediction: Prediction, even_within: float | None) -> Simulation
         bound_proven=bound is not None and bound.proven,
         approximation=_approximation(prediction),
     )
-
-
-def _bounds(prediction: Prediction) -> tuple[float, float]:
-    """The least and the most seconds without uncertainty.
-
-    Residuals of published steps contain the error of bounds that are only expected to hold.
-    """
-    makespan, bound = prediction.timeline.makespan, prediction.bound
-    if bound is None or (not bound.proven and prediction.uncertainty != EXACT):
-        return makespan, makespan
-    return bound.low, bound.high
 
 
 def _approximation(prediction: Prediction) -> str:

@@ -7,9 +7,9 @@ import msgspec
 
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.record import Granularity, Shards
-from quadrille.algorithms.formats.tabular import Tabular
 from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.provenance import Provenance, provenance
+from quadrille.algorithms.tabular import Tabular
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.disagreements import Cause

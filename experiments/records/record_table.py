@@ -2,11 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from heapq import nlargest
-from typing import cast
 
-from quadrille.algorithms.formats.record import Messages, OpRecord, Record, Verified, interval_known
+from quadrille.algorithms.formats.record import (
+    Messages,
+    OpRecord,
+    Record,
+    Verified,
+    interval_as_text,
+    percentiles_as_text,
+)
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.timelines.spans import UNPAIRED
+from quadrille.algorithms.timelines.op_times import activity as activity
+from quadrille.algorithms.timelines.op_times import activity_shares, bound_by, is_of_one_rank
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.destinations import Detail
 from quadrille.experiments.workloads.training_lines import (
@@ -17,16 +24,10 @@ from quadrille.experiments.workloads.training_lines import (
 )
 
 HEADINGS = ("op", "what", "times", "seconds", "waiting", "exposed", "sent by a rank", "")
-SMALL_SHARE = 0.005
-"""Share of the total below which an activity is not printed."""
 SHORT_SHARE = 0.001
 """Share of the time of all ops up to which an op over an axis of one rank is left out of the table."""
 OPS_SHOWN = 32
 """Largest number of ops in the printed table; a transformer has hundreds."""
-
-
-HOST_SHARES = {"host_copy": "host copies", "host_kernel": "updates on the host"}
-"""Names of the shares of work that runs beside a device, by kind of op."""
 
 
 def print_record(record: Record, detail: Detail = "table") -> None:
@@ -65,9 +66,7 @@ def summary_lines(record: Record) -> list[str]:
     """The total time, whether the step does not fit in memory, and the activity that takes most of the time."""
     lines = [f"total: {format_seconds(record.seconds)} ({interval_text(record)})", *memory_warning(record)]
     if of_total := shares(record):
-        (most, share), *others = of_total
-        words = "".join(f", {name} {100 * part:.3g} %" for name, part in others)
-        lines.append(f"bound by {most} ({100 * share:.3g} %){words}")
+        lines.append(bound_by(of_total))
     return lines
 
 
@@ -89,43 +88,7 @@ def shares(record: Record) -> list[tuple[str, float]]:
     >>> shares(SimpleNamespace(ops=(*ops[1:], copy), seconds=4.0, grid={}))
     [('products', 0.25), ('host copies', 0.25)]
     """
-    seconds: dict[str, float] = {}
-    for op in record.ops:
-        charged = op.exposed_seconds if _charges_exposed(op, record.grid) else op.seconds
-        name = activity(op, record.grid)
-        seconds[name] = seconds.get(name, 0.0) + charged
-    shares = [(name, op_seconds / record.seconds) for name, op_seconds in seconds.items() if record.seconds]
-    large = [(name, share) for name, share in shares if share >= SMALL_SHARE]
-    return sorted(large, key=lambda item: -item[1])
-
-
-def _charges_exposed(op: OpRecord, grid: Mapping[Axis, int]) -> bool:
-    """Whether an op counts as far as it is exposed: a message, or work beside the device."""
-    return op.kind in HOST_SHARES or (op.axis is not None and not _is_of_one_rank(op, grid))
-
-
-def activity(op: OpRecord, grid: Mapping[Axis, int]) -> str:
-    """The activity that an op belongs to: products, attention, or communication over an axis.
-
-    A receive or a send lasts until the other stage is there, so both hold the bubbles of a pipeline.
-
-    >>> receive = OpRecord(name="receive X", kind="receive", axis="pipeline", seconds=1.0)
-    >>> activity(receive, {"pipeline": 2}), activity(OpRecord(name="attention", kind="kernel", seconds=1.0), {})
-    ('waiting and messages between pipeline stages', 'attention')
-    """
-    if op.axis is not None and not _is_of_one_rank(op, grid):
-        between = op.axis == "pipeline" and op.kind in UNPAIRED
-        return "waiting and messages between pipeline stages" if between else f"communication over {op.axis}"
-    if op.kind in HOST_SHARES:
-        return HOST_SHARES[op.kind]
-    if op.kind == "gemm":
-        return "products"
-    return "attention" if op.kind == "kernel" and "attention" in op.name else "other local work"
-
-
-def _is_of_one_rank(op: OpRecord, grid: Mapping[Axis, int]) -> bool:
-    """Whether an op communicates over an axis that has one rank: it copies at most."""
-    return op.axis is not None and grid.get(cast(Axis, op.axis), 1) == 1
+    return activity_shares(record.ops, record.grid, record.seconds)
 
 
 def shown_ops(every: Sequence[OpRecord], grid: Mapping[Axis, int]) -> list[OpRecord]:
@@ -138,7 +101,7 @@ def shown_ops(every: Sequence[OpRecord], grid: Mapping[Axis, int]) -> list[OpRec
     grid : length of each axis
     """
     least = SHORT_SHARE * sum(op.seconds for op in every)
-    ops = [op for op in every if not _is_of_one_rank(op, grid) or op.seconds > least]
+    ops = [op for op in every if not is_of_one_rank(op, grid) or op.seconds > least]
     if len(ops) <= OPS_SHOWN:
         return ops
     longest = set(nlargest(OPS_SHOWN, range(len(ops)), key=lambda number: (ops[number].seconds, -number)))
@@ -206,21 +169,14 @@ def _collectives_word(record: Record) -> str:
 def interval_text(record: Record) -> str:
     """Low and high seconds of a record and their meaning, as text; a prediction from data sheets alone has none."""
     simulation = record.simulation
-    bounded = (
-        simulation is not None
-        and simulation.granularity == "collective"
-        and (record.seconds_low, record.seconds_high) == (simulation.bound_low_seconds, simulation.bound_high_seconds)
-    )
-    if record.kind == "predicted" and record.seconds_low == record.seconds_high and not bounded:
-        return "from data sheets: no interval is known"
-    if record.kind == "predicted" and not bounded and not interval_known(record.seconds_low, record.seconds_high):
-        return "90 % interval: unknown"
-    if record.kind == "measured" and record.repeats == 1:
-        return "one repeat: no percentiles"
-    interval = f"5th to 95th percentile of {record.repeats} repeats" if record.kind == "measured" else "90 % interval"
-    if bounded and record.simulation is not None:
-        interval = "collective granularity, " + ("exact is" if record.simulation.bound_proven else "as axes meet")
-    return f"{interval}: {format_seconds(record.seconds_low)} to {format_seconds(record.seconds_high)}"
+    interval = record.seconds_low, record.seconds_high
+    if record.kind == "measured":
+        return percentiles_as_text(*interval, record.repeats)
+    proven = None
+    if simulation is not None and simulation.granularity == "collective":
+        has_bounds = interval == (simulation.bound_low_seconds, simulation.bound_high_seconds)
+        proven = simulation.bound_proven if has_bounds else None
+    return interval_as_text(*interval, proven)
 
 
 def _closing_lines(record: Record) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from quadrille.algorithms.formats import schema_files
-from quadrille.algorithms.formats.tabular import comma_separated
+from quadrille.algorithms.tabular import comma_separated
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second
 from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent, table
 from quadrille.experiments.sweep.sweep_result import SCHEMA, Sweep, SweepAnswer, SweepRow

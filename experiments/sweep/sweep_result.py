@@ -7,9 +7,9 @@ import msgspec
 from msgspec import Meta
 
 from quadrille.algorithms.formats.record import PathPart
-from quadrille.algorithms.formats.tabular import Tabular
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
+from quadrille.algorithms.tabular import Tabular
 from quadrille.experiments.sweep.varied_key import COLLECTIVE_KEY
 
 SCHEMA = "quadrille/sweep/1"

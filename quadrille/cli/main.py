@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import click
 
 from quadrille.algorithms.errors import InputError, ParameterError, QuadrilleError
-from quadrille.algorithms.optional_packages import missing_extra
 from quadrille.cli.app import app, export_group, import_group, is_first, laboratory_group, study, topology_group
 from quadrille.cli.command_declarations import CommandModule
 from quadrille.runtime.host.console import INTERRUPTED, remark
@@ -184,6 +183,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         status = INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last place that can turn it into a line
+        from quadrille.algorithms.optional_packages import missing_extra
+
         return fail(InputError(missing) if (missing := missing_extra(error)) else with_flag(error))
     if status == INTERRUPTED and is_first(os.environ):
         remark("interrupted")

@@ -55,7 +55,7 @@ def bounds_prediction(
     times = tally.times()
     ranks = set(wanted) or set(range(max(1, min(SHOWN_RANKS, grid.size, MOST_SPANS // _instances(times)))))
     spans, breakdowns = _path_spans(result, grid, ranks, max(2, 2 * MOST_SPANS // _instances(times)))
-    timeline = Timeline(tuple(spans), "predicted", grid.size, name, repeated=tuple(tally.repeats))
+    timeline = Timeline(tuple(spans), "predicted", grid.size, name, repeated=tuple(tally.repeats), grid=grid)
     parts = mean_parts(times, grid.size, tally.seconds_by_cause())
     return Prediction(
         timeline,

@@ -9,12 +9,12 @@ from msgspec import Meta
 
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.record import MachineName
-from quadrille.algorithms.formats.tabular import comma_separated
 from quadrille.algorithms.formats.workload import MatmulSizes
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
 from quadrille.algorithms.schedule.ops import OverlapName
+from quadrille.algorithms.tabular import comma_separated
 from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.output.pictures import write_figure
 from quadrille.experiments.output.tables import milliseconds, percent, print_tables, table

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import quadrille
-from quadrille.algorithms.formats.tabular import Tabular
+from quadrille.algorithms.tabular import Tabular
 
 MACHINE = quadrille.find_machine("perlmutter", gpus=4)
 EXPERIMENT = quadrille.MatmulExperiment(quadrille.Matmul(64, 32, 16), quadrille.Grid(z=2, x=2))

@@ -32,6 +32,7 @@ from quadrille.algorithms.formats.measured_rows import (
 )
 from quadrille.algorithms.formats.renamed_keys import Renames
 from quadrille.algorithms.provenance import Provenance
+from quadrille.algorithms.tabular import fact_line
 from quadrille.algorithms.units import LARGEST_RATE
 
 SCHEMA = "quadrille/machine/2"
@@ -390,6 +391,12 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             raise ValueError('topology: either family = "…" with its arguments or file = "…" is needed')
         for key, value in self.topology.items():
             _check_argument(key, value)
+
+    def __repr__(self) -> str:
+        arguments = [f"{key}={value}" for key, value in self.topology.items() if key not in ("family", "file")]
+        built = self.topology.get("family") or self.topology.get("file")
+        faults = ", with faults" if self.faults else ""
+        return fact_line(self, f"{self.name}{faults}, routing {self.routing}, {built}({', '.join(arguments)})")
 
     @property
     def emulated(self) -> Emulation:

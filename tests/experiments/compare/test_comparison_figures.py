@@ -10,9 +10,10 @@ from quadrille.algorithms.formats.record import OpRecord, Options, Record
 from quadrille.algorithms.formats.workload import MatmulSizes, Workload
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
+from quadrille.algorithms.timelines.timeline_figure import COLOURS, MOST_RANKS
 from quadrille.experiments.compare import comparison_figures
 from quadrille.experiments.compare.compare_records import compare_records
-from quadrille.experiments.compare.comparison_figures import MOST_RANKS, draw_cases, draw_ops, draw_timelines
+from quadrille.experiments.compare.comparison_figures import draw_cases, draw_ops, draw_timelines
 from quadrille.experiments.output.pictures import check_figure_path
 
 STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
@@ -142,7 +143,7 @@ def test_every_kind_of_op_has_its_own_colour():
 
     kinds = {*COLLECTIVE_KINDS.values(), *OTHER_KINDS.values()}
 
-    colours = [comparison_figures.COLOURS[kind] for kind in kinds]
+    colours = [COLOURS[kind] for kind in kinds]
     assert len(set(colours)) == len(colours)
     assert all(re.fullmatch("#[0-9a-f]{6}", colour) for colour in colours)
 

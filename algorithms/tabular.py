@@ -1,4 +1,4 @@
-"""Tabular results: rows of plain values, as CSV text and as the HTML table that a notebook shows."""
+"""Results that show themselves: rows of plain values as CSV text and as the HTML of a notebook, and a line of facts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -6,10 +6,12 @@ from io import StringIO
 
 ROWS_SHOWN = 60
 """Most rows of the table that a notebook shows."""
+LINE_LENGTH = 200
+"""Most characters of the line that `repr` of a result gives."""
 
 
 class Tabular:
-    """Base of results that are tables: `rows()` for `pandas.DataFrame(result.rows())`, and HTML for a notebook.
+    """Base of results that are tables: `rows()` for `pandas.DataFrame(result.rows())`, HTML for a notebook, and a line.
 
     A subclass defines `rows`, and may define `heading`, the line above the table.
     """
@@ -25,9 +27,23 @@ class Tabular:
         """The line above the table; empty by default."""
         return ""
 
-    def _repr_html_(self) -> str:
-        """HTML of the table, which IPython calls for."""
+    def _repr_html_(self) -> str | None:
+        """HTML of the table, which IPython calls for; None if there is nothing to show."""
         return html_table(self.rows(), self.heading)
+
+    def __repr__(self) -> str:
+        """The name of the class and the heading, in one line."""
+        return fact_line(self, self.heading)
+
+
+def fact_line(value: object, facts: str) -> str:
+    """The class of a value and facts about it, in one line of at most `LINE_LENGTH` characters.
+
+    >>> fact_line(1.5, "three  halves")
+    '<float: three halves>'
+    """
+    line = f"<{type(value).__name__}: {' '.join(facts.split())}" if facts else f"<{type(value).__name__}"
+    return f"{line}>" if len(line) < LINE_LENGTH else f"{line[: LINE_LENGTH - 2]}…>"
 
 
 def comma_separated(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
