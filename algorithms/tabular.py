@@ -1,8 +1,13 @@
-"""Results that show themselves: rows of plain values as CSV text and as the HTML of a notebook, and a line of facts."""
+"""Values that show themselves: rows of plain values as CSV text and as the HTML of a notebook, and short `repr`s."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
 from html import escape
 from io import StringIO
+from typing import Any
+
+from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 
 ROWS_SHOWN = 60
 """Most rows of the table that a notebook shows."""
@@ -13,7 +18,8 @@ LINE_LENGTH = 200
 class Tabular:
     """Base of results that are tables: `rows()` for `pandas.DataFrame(result.rows())`, HTML for a notebook, and a line.
 
-    A subclass defines `rows`, and may define `heading`, the line above the table.
+    A subclass defines `rows`, and may define `heading`, the line above the table, and `shown`, the columns that a
+    notebook shows.
     """
 
     __slots__ = ()
@@ -27,13 +33,45 @@ class Tabular:
         """The line above the table; empty by default."""
         return ""
 
+    @property
+    def shown(self) -> Sequence[str]:
+        """The columns that a notebook shows; empty for all of them."""
+        return ()
+
     def _repr_html_(self) -> str | None:
         """HTML of the table, which IPython calls for; None if there is nothing to show."""
-        return html_table(self.rows(), self.heading)
+        rows = self.rows()
+        columns = self.shown
+        if columns:
+            rows = [{column: row[column] for column in columns if column in row} for row in rows]
+        return html_table(rows, self.heading)
 
     def __repr__(self) -> str:
         """The name of the class and the heading, in one line."""
         return fact_line(self, self.heading)
+
+
+class ShortRepr:
+    """Base of dataclasses with many fields: `repr` has only the fields that differ from their defaults.
+
+    A subclass is declared with `repr=False`, and a `repr` is cut at `LINE_LENGTH` characters.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """The class and the fields that differ from their defaults."""
+        text = f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in _changed_fields(self))})"
+        return text if len(text) <= LINE_LENGTH else f"{text[: LINE_LENGTH - 2]}…)"
+
+
+def _changed_fields(value: Any) -> Iterator[tuple[str, object]]:
+    """The fields of a dataclass that differ from their defaults, by name."""
+    for each in fields(value):
+        content = getattr(value, each.name)
+        default = each.default if each.default_factory is MISSING else each.default_factory()
+        if default is MISSING or content != default:
+            yield each.name, content
 
 
 def fact_line(value: object, facts: str) -> str:
@@ -68,25 +106,32 @@ def html_table(rows: Sequence[Mapping[str, object]], heading: str = "") -> str:
 
     Parameters
     ----------
-    rows : value of each column by its name; a row may lack columns
+    rows : value of each column by its name; a row may lack columns.  Times, sizes and rates have the units that the
+        command line gives them
     heading : text above the table
 
-    >>> html_table([{"op": "sum C", "seconds": 0.25}], "total: 0.25 s")
-    '<p>total: 0.25 s</p><table><tr><th>op</th><th>seconds</th></tr><tr><td>sum C</td><td>0.25</td></tr></table>'
+    >>> html_table([{"op": "sum C", "seconds": 0.25}], "1 op")
+    '<p>1 op</p><table><tr><th>op</th><th>seconds</th></tr><tr><td>sum C</td><td>250 ms</td></tr></table>'
     """
     above = f"<p>{escape(heading)}</p>" if heading else ""
     if not rows:
         return above
     columns = list(dict.fromkeys(column for row in rows for column in row))
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{_cell(row.get(column))}</td>' for column in columns)}</tr>" for row in rows[:ROWS_SHOWN]
-    )
+    cells = ([_cell(column, row.get(column)) for column in columns] for row in rows[:ROWS_SHOWN])
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in of_row)}</tr>" for of_row in cells)
     more = f"<p>and {len(rows) - ROWS_SHOWN} more; rows() has all</p>" if len(rows) > ROWS_SHOWN else ""
     return f"{above}<table><tr>{head}</tr>{body}</table>{more}"
 
 
-def _cell(value: object) -> str:
+def _cell(column: str, value: object) -> str:
+    """The text of a cell, with the unit that the name of its column says."""
     if value is None:
         return ""
-    return escape(f"{value:.4g}" if isinstance(value, float) else str(value))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return escape(str(value))
+    by_name = (("seconds", format_seconds), ("bandwidth", format_bytes_per_second), ("bytes", format_bytes))
+    for word, formatted in by_name:
+        if re.search(rf"(^|_){word}($|_(?!per))", column):
+            return formatted(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

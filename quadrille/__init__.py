@@ -24,11 +24,12 @@ An experiment adds what a record names, and `predict` gives the record:
 >>> record.seconds == prediction.seconds, record.ranks
 (True, 4)
 
-Problems and grids    Matmul, Mlp, Gpt, Grid
+Problems and grids    Matmul, Mlp, Gpt, find_shape, gpt_from_shape, Grid
 Schedules             matmul_schedule, mlp_schedule, gpt_schedule, overlap
 Simulator, executor   simulate, execute, InProcess, MpiCarrier
 Machines              Machine, find_machine, load_machine
-Experiments           MatmulExperiment, TrainingExperiment, predict, sweep, rank, collective
+Experiments           MatmulExperiment, TrainingExperiment, predict
+Questions             sweep of OneGrid and BestGrid, rank of a RankQuestion, collective of a CollectiveQuestion
 Records               Record, load_record, compare
 Errors                QuadrilleError, InputError, RunError, Deadlock
 
@@ -51,15 +52,21 @@ if TYPE_CHECKING:
     from quadrille.algorithms.passes.overlap import overlap as overlap
     from quadrille.algorithms.schedule.grid import Grid as Grid
     from quadrille.algorithms.training.gpt import Gpt as Gpt
+    from quadrille.algorithms.training.gpt import gpt_from_shape as gpt_from_shape
     from quadrille.algorithms.training.gpt import gpt_schedule as gpt_schedule
     from quadrille.algorithms.training.mlp import Mlp as Mlp
     from quadrille.algorithms.training.mlp import mlp_schedule as mlp_schedule
+    from quadrille.algorithms.training.model_files import find_shape as find_shape
     from quadrille.experiments.compare.compare_records import compare_records as compare
     from quadrille.experiments.network.collective import predict_collective as collective
+    from quadrille.experiments.network.collective_question import CollectiveQuestion as CollectiveQuestion
     from quadrille.experiments.predict.predict import prediction_record as predict
     from quadrille.experiments.predict.schedule_prediction import simulate as simulate
     from quadrille.experiments.rank.rank import ranking as rank
+    from quadrille.experiments.rank.rank_question import RankQuestion as RankQuestion
     from quadrille.experiments.sweep.sweep import predict_points as sweep
+    from quadrille.experiments.sweep.sweep_points import BestGrid as BestGrid
+    from quadrille.experiments.sweep.sweep_points import OneGrid as OneGrid
     from quadrille.experiments.workloads.matmul import MatmulExperiment as MatmulExperiment
     from quadrille.experiments.workloads.training import TrainingExperiment as TrainingExperiment
     from quadrille.runtime.carriers.in_process import InProcess as InProcess
@@ -70,6 +77,8 @@ if TYPE_CHECKING:
     from quadrille.topologies.machines.machine_file import load_machine as load_machine
 
 __all__ = [
+    "BestGrid",
+    "CollectiveQuestion",
     "Deadlock",
     "Gpt",
     "Grid",
@@ -80,7 +89,9 @@ __all__ = [
     "MatmulExperiment",
     "Mlp",
     "MpiCarrier",
+    "OneGrid",
     "QuadrilleError",
+    "RankQuestion",
     "Record",
     "RunError",
     "TrainingExperiment",
@@ -88,6 +99,8 @@ __all__ = [
     "compare",
     "execute",
     "find_machine",
+    "find_shape",
+    "gpt_from_shape",
     "gpt_schedule",
     "load_machine",
     "load_record",
@@ -125,6 +138,12 @@ IMPORT_PATHS = {
     "Record": "quadrille.algorithms.formats.record:Record",
     "load_record": "quadrille.algorithms.formats.record:load_record",
     "compare": "quadrille.experiments.compare.compare_records:compare_records",
+    "find_shape": "quadrille.algorithms.training.model_files:find_shape",
+    "gpt_from_shape": "quadrille.algorithms.training.gpt:gpt_from_shape",
+    "OneGrid": "quadrille.experiments.sweep.sweep_points:OneGrid",
+    "BestGrid": "quadrille.experiments.sweep.sweep_points:BestGrid",
+    "RankQuestion": "quadrille.experiments.rank.rank_question:RankQuestion",
+    "CollectiveQuestion": "quadrille.experiments.network.collective_question:CollectiveQuestion",
     "QuadrilleError": "quadrille.algorithms.errors:QuadrilleError",
     "InputError": "quadrille.algorithms.errors:InputError",
     "RunError": "quadrille.algorithms.errors:RunError",

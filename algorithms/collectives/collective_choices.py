@@ -23,6 +23,7 @@ from quadrille.algorithms.collectives.lowering import CHUNK_BYTES, SETS
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
 from quadrille.algorithms.schedule.ops import Calls, Collective, CollectiveKind, Op
+from quadrille.algorithms.tabular import ShortRepr
 from quadrille.algorithms.units import KIB, parse_bytes
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ CHUNKED: tuple[CollectiveAlgorithm, ...] = ("pipelined", "double_binary_tree")
 """Algorithms with a selectable chunk size."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choices:
+@dataclass(frozen=True, slots=True, repr=False)
+class Choices(ShortRepr):
     """The implementation and the algorithms of the collectives of a schedule.
 
     >>> parse_choices("own:ring").algorithm("all_reduce")

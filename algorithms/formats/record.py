@@ -467,8 +467,26 @@ class Record(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
     @property
     def heading(self) -> str:
-        """The kind, the algorithm, and the time."""
-        return f"{self.kind}: {self.algorithm} on {self.ranks} ranks, {format_seconds(self.seconds)}"
+        """The kind, the algorithm, the time, and its interval, in one line."""
+        ranks = f"{self.ranks} rank{'s' if self.ranks > 1 else ''}"
+        return f"{self.kind}: {self.algorithm} on {ranks}, {format_seconds(self.seconds)} ({self.interval_text})"
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The ends of the 90 % interval, or the 5th and the 95th percentile over the repeats [s]."""
+        return self.seconds_low, self.seconds_high
+
+    @property
+    def interval_text(self) -> str:
+        """The interval as text, as the command line prints it."""
+        simulation, interval = self.simulation, self.interval
+        if self.kind == "measured":
+            return percentiles_as_text(*interval, self.repeats)
+        proven = None
+        if simulation is not None and simulation.granularity == "collective":
+            has_bounds = interval == (simulation.bound_low_seconds, simulation.bound_high_seconds)
+            proven = simulation.bound_proven if has_bounds else None
+        return interval_as_text(*interval, proven)
 
 
 def interval_known(low: float, high: float) -> bool:

@@ -27,6 +27,7 @@ from quadrille.algorithms.schedule.ops import GemmLayout
 from quadrille.algorithms.schedule.program import Program, in_sequence
 from quadrille.algorithms.schedule.schedule import Role, Schedule
 from quadrille.algorithms.schedule.tensors import DType, Tensor
+from quadrille.algorithms.tabular import ShortRepr
 from quadrille.algorithms.units import parse_integer
 
 Transposed = Literal["none", "a", "b"]
@@ -110,8 +111,8 @@ Gathered = Literal["keep", "again"]
 DEFAULT_PANEL = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Matmul:
+@dataclass(frozen=True, slots=True, repr=False)
+class Matmul(ShortRepr):
     """C_mn = A_mk B_kn and, in training, dA = dC B^T and dB = A^T dC; A or B may be stored transposed.
 
     Parameters

@@ -24,6 +24,7 @@ from math import prod
 from typing import Literal, get_args
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.tabular import ShortRepr
 from quadrille.algorithms.units import parse_integer
 
 TRADE_NAMES = {
@@ -55,8 +56,8 @@ NEWER_AXES: tuple[Axis, ...] = ("pipeline", "context", EXPERT)
 """Axes that records hold only where they are longer than 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
+@dataclass(frozen=True, slots=True, repr=False)
+class Grid(ShortRepr):
     """Ranks 0 .. size - 1 on a pipeline × data × context × z × y × x box.
 
     `order` lists the axes from the fastest to the slowest.  Axes that it omits follow in the default order.  By default

@@ -27,6 +27,7 @@ from math import isfinite
 from typing import Literal, get_args
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.tabular import ShortRepr
 
 NormKind = Literal["layer", "rms"]
 Positions = Literal["learned", "rotary", "none"]
@@ -37,8 +38,8 @@ QkNorm = Literal["none", "head", "row"]
 ROTARY_BASE = 10000.0
 
 
-@dataclass(frozen=True, slots=True)
-class Architecture:
+@dataclass(frozen=True, slots=True, repr=False)
+class Architecture(ShortRepr):
     """Architecture of a transformer, without its sizes.
 
     Parameters

@@ -16,6 +16,7 @@ from typing import Literal, get_args
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.tabular import ShortRepr
 from quadrille.algorithms.units import parse_integer
 
 Router = Literal["softmax", "sigmoid"]
@@ -25,8 +26,8 @@ EXPERTS, ROUTERS, STAGES = "experts", "routers", "stages"
 """Dimensions of the experts, of the ranks that route tokens to them, and of the pipeline stages."""
 
 
-@dataclass(frozen=True, slots=True)
-class Experts:
+@dataclass(frozen=True, slots=True, repr=False)
+class Experts(ShortRepr):
     """The mixture of experts of a model: a router sends each token to a few of many MLPs.
 
     Parameters

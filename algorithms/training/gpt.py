@@ -22,6 +22,7 @@ from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.schedule.schedule import Schedule, declare
 from quadrille.algorithms.schedule.tensors import DType, Tensor
+from quadrille.algorithms.tabular import ShortRepr
 from quadrille.algorithms.training.adam import STEP, Adam, optimizer_tensors
 from quadrille.algorithms.training.architecture import PLAIN, Architecture, check_sizes
 from quadrille.algorithms.training.context import CONTEXT, ContextForm, check_context, find_context_form
@@ -50,8 +51,8 @@ from quadrille.algorithms.training.zero import ParameterSharding, parameter_shar
 MLP_FACTOR = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Gpt:
+@dataclass(frozen=True, slots=True, repr=False)
+class Gpt(ShortRepr):
     """Training steps of a transformer.
 
     Parameters

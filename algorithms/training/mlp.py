@@ -18,6 +18,7 @@ from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import PipelineSchedule, Program
 from quadrille.algorithms.schedule.schedule import Schedule, declare
 from quadrille.algorithms.schedule.tensors import DType, Tensor
+from quadrille.algorithms.tabular import ShortRepr
 from quadrille.algorithms.training.adam import STEP, Adam, optimizer_tensors
 from quadrille.algorithms.training.architecture import check_sizes
 from quadrille.algorithms.training.layers import LOSS, Layer
@@ -34,8 +35,8 @@ from quadrille.algorithms.training.zero import ParameterSharding, parameter_shar
 INPUT, TARGET = "H0", "T"
 
 
-@dataclass(frozen=True, slots=True)
-class Mlp:
+@dataclass(frozen=True, slots=True, repr=False)
+class Mlp(ShortRepr):
     """Training steps of an MLP.
 
     Parameters

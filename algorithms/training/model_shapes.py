@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.tabular import ShortRepr
 from quadrille.algorithms.training.architecture import (
     GEMMA,
     GPT_OSS,
@@ -35,8 +36,8 @@ from quadrille.algorithms.training.architecture import (
 from quadrille.algorithms.training.experts import Experts
 
 
-@dataclass(frozen=True, slots=True)
-class ModelShape:
+@dataclass(frozen=True, slots=True, repr=False)
+class ModelShape(ShortRepr):
     """Size of a transformer.
 
     Parameters

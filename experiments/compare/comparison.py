@@ -5,7 +5,7 @@ import msgspec
 from quadrille.algorithms.formats.record import interval_known
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.tabular import Tabular
-from quadrille.algorithms.units import format_seconds
+from quadrille.algorithms.units import format_percent, format_seconds
 from quadrille.experiments.compare.attribution import Attribution
 from quadrille.experiments.compare.drift import Drift
 from quadrille.experiments.compare.problem import Problem
@@ -131,7 +131,7 @@ class Comparison(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     provenance: Provenance | None = None
 
     def rows(self) -> list[dict[str, object]]:
-        """A row for each op, with the seconds of both sides."""
+        """A row for each op: the seconds of both sides, and predicted less measured, divided by measured."""
         return [
             {
                 "name": op.name,
@@ -139,6 +139,7 @@ class Comparison(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
                 "axis": op.axis,
                 "predicted_seconds": op.seconds.predicted,
                 "measured_seconds": op.seconds.measured,
+                "relative_error": op.seconds.relative_error,
             }
             for op in self.ops
         ]
@@ -147,4 +148,6 @@ class Comparison(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     def heading(self) -> str:
         """The predicted and the measured makespan, as text."""
         both = self.seconds
-        return f"predicted {format_seconds(both.predicted)}, measured {format_seconds(both.measured)}"
+        text = f"predicted {format_seconds(both.predicted)}, measured {format_seconds(both.measured)}"
+        error = both.relative_error
+        return text if error is None else f"{text}, error {format_percent(error, signed=True)}"

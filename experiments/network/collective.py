@@ -6,7 +6,8 @@ from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.collectives.nccl.tuning_constants import Protocol
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import PathPart
-from quadrille.algorithms.units import format_seconds
+from quadrille.algorithms.tabular import Tabular
+from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from quadrille.experiments.network.bottlenecks import LinkUse, bottlenecks
 from quadrille.experiments.network.bus_bandwidth import bus_factor
 from quadrille.experiments.network.collective_question import CollectiveQuestion
@@ -27,8 +28,8 @@ MOST_RUNS = 1 << 22
 """Largest number of runs of all members in memory, about 100 B each, in several copies."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectivePrediction:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CollectivePrediction(Tabular):
     """The prediction of a collective.
 
     Parameters
@@ -72,6 +73,22 @@ class CollectivePrediction:
     not_folded_reason: str
     error_seconds: float
     shards_bound: float
+
+    def rows(self) -> list[dict[str, object]]:
+        """One row: the collective, its time and its bandwidths."""
+        asked = self.question
+        facts = {"kind": asked.kind, "gpus": asked.gpus, "group": asked.group, "bytes": asked.bytes}
+        answers = ("seconds", "algorithm_bandwidth", "bus_bandwidth", "algorithm", "protocol", "channels")
+        return [{**facts, **{name: getattr(self, name) for name in answers}}]
+
+    @property
+    def heading(self) -> str:
+        """The collective, its size, its time and its bus bandwidth, in one line."""
+        asked, rate = self.question, self.bus_bandwidth
+        moved = f"{asked.kind} of {format_bytes(asked.bytes)} over {asked.group} ranks on {self.machine}"
+        return f"{moved}: {format_seconds(self.seconds)}" + (
+            f", bus bandwidth {format_bytes_per_second(rate)}" if rate is not None else ""
+        )
 
     @property
     def algorithm_bandwidth(self) -> float | None:

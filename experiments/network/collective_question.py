@@ -13,6 +13,7 @@ import numpy as np
 from quadrille.algorithms.collectives.collective_choices import DEFAULT_CHOICES, Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import ROOTED, CollectiveKind
+from quadrille.algorithms.tabular import ShortRepr
 from quadrille.simulator.collectives.collective import SimulationOptions
 from quadrille.simulator.collectives.nccl.collective import DEFAULT_OPTIONS, NEUTRAL_SETTINGS, NcclSettings
 from quadrille.simulator.collectives.programs import Ints, Shards
@@ -26,8 +27,8 @@ EVEN_FROM = 4096
 USUAL_NICS = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveQuestion:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CollectiveQuestion(ShortRepr):
     """A collective of one or more groups of ranks.
 
     Parameters

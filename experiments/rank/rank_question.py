@@ -1,12 +1,13 @@
 """`RankQuestion`: the question of `quadrille rank`, a model, a number of GPUs of a machine, and the grids to try."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from quadrille.algorithms.analysis.axonn import Form, ProductSizes, block_products
 from quadrille.algorithms.errors import InputError, ParameterError
 from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.tabular import ShortRepr
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.model_shapes import ModelShape
 from quadrille.experiments.predict.prepared_experiment import with_machine_choices
@@ -16,8 +17,8 @@ from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.topologies.machines.machine import Machine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankQuestion:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RankQuestion(ShortRepr):
     """A model that is trained on a number of GPUs of a machine, and the grids to try.
 
     Parameters
@@ -35,9 +36,9 @@ class RankQuestion:
     shape: ModelShape
     gpus: int
     machine: Machine
-    top: int
-    form: Form
-    limits: GridLimits
+    top: int = 8
+    form: Form = "exact"
+    limits: GridLimits = field(default_factory=GridLimits)
     granularity: AskedGranularity = "auto"
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.tabular import Tabular
 from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.disagreements import Cause
 from quadrille.experiments.rank.rank_question import RankQuestion
@@ -75,6 +76,20 @@ class SimulatedEntry(msgspec.Struct, frozen=True, kw_only=True):
     shards: Shards
 
 
+OPTIONS_SHOWN = (
+    "order",
+    "scheme",
+    "sequence_parallel",
+    "micro_batch",
+    "zero",
+    "interleave",
+    "pipeline_schedule",
+    "recompute",
+    "gathered",
+    "overlap",
+    "offload",
+)
+"""Columns of options, which a notebook shows where they differ."""
 Entry = TypeVar("Entry", bound=SimulatedEntry)
 
 
@@ -128,8 +143,33 @@ class Ranking(Tabular, msgspec.Struct, Generic[Entry], frozen=True, kw_only=True
     provenance: Provenance | None = None
 
     def rows(self) -> list[dict[str, object]]:
-        """A row for each simulated entry, the fastest first."""
-        return [msgspec.to_builtins(entry) for entry in self.simulated]
+        """A row for each simulated entry, the fastest first; the grid and the order are texts."""
+        return [_flat(msgspec.to_builtins(entry)) for entry in self.simulated]
+
+    @property
+    def heading(self) -> str:
+        """The question, and the fastest grid with its time, in one line."""
+        best = self.simulated[0]
+        question = f"{self.model} on {self.gpus} GPUs of {self.machine}"
+        return f"{question}: fastest of {len(self.simulated)} is {_text(best.grid)}, {format_seconds(best.seconds)}"
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The grid, the options that differ between rows, the time and the memory."""
+        rows = self.rows()
+        differ = [name for name in OPTIONS_SHOWN if len({str(row.get(name)) for row in rows}) > 1]
+        return ("grid", *differ, "seconds", "analytical_seconds", "percent_of_peak", "memory_bytes")
+
+
+def _flat(entry: dict[str, Any]) -> dict[str, object]:
+    """An entry without tables: lengths and order as texts, and a column for the exposed time of each axis."""
+    exposed = {f"exposed_seconds_{axis}": seconds for axis, seconds in entry.pop("exposed_seconds_by_axis").items()}
+    return {**entry, "grid": _text(entry["grid"]), "order": ",".join(entry["order"]), **exposed}
+
+
+def _text(lengths: Mapping[str, int]) -> str:
+    """A grid as text, as the command line takes it."""
+    return ",".join(f"{axis}={length}" for axis, length in lengths.items() if length > 1) or "x=1"
 
 
 def order_by_seconds(steps: Sequence[TrainingStep]) -> list[int]:

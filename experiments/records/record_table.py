@@ -8,8 +8,6 @@ from quadrille.algorithms.formats.record import (
     OpRecord,
     Record,
     Verified,
-    interval_as_text,
-    percentiles_as_text,
 )
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.timelines.op_times import activity as activity
@@ -64,7 +62,7 @@ def _row(op: OpRecord) -> tuple[str, ...]:
 
 def summary_lines(record: Record) -> list[str]:
     """The total time, whether the step does not fit in memory, and the activity that takes most of the time."""
-    lines = [f"total: {format_seconds(record.seconds)} ({interval_text(record)})", *memory_warning(record)]
+    lines = [f"total: {format_seconds(record.seconds)} ({record.interval_text})", *memory_warning(record)]
     if of_total := shares(record):
         lines.append(bound_by(of_total))
     return lines
@@ -164,19 +162,6 @@ def _collectives_word(record: Record) -> str:
     word = record.options.collectives
     is_rccl = any(op.algorithm is not None and op.algorithm.startswith("rccl") for op in record.ops)
     return "r" + word[1:] if is_rccl and word.startswith("nccl") else word
-
-
-def interval_text(record: Record) -> str:
-    """Low and high seconds of a record and their meaning, as text; a prediction from data sheets alone has none."""
-    simulation = record.simulation
-    interval = record.seconds_low, record.seconds_high
-    if record.kind == "measured":
-        return percentiles_as_text(*interval, record.repeats)
-    proven = None
-    if simulation is not None and simulation.granularity == "collective":
-        has_bounds = interval == (simulation.bound_low_seconds, simulation.bound_high_seconds)
-        proven = simulation.bound_proven if has_bounds else None
-    return interval_as_text(*interval, proven)
 
 
 def _closing_lines(record: Record) -> list[str]:

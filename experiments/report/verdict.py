@@ -8,7 +8,7 @@ from quadrille.algorithms.formats.record import Record, device_bytes
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.explain.explanation import FULL, ExplainedLink, Explanation, is_link
 from quadrille.experiments.output.tables import percent
-from quadrille.experiments.records.record_table import interval_text, shares, verification_line
+from quadrille.experiments.records.record_table import shares, verification_line
 from quadrille.experiments.report.amounts import flops_text
 from quadrille.experiments.workloads.training_lines import (
     approximation_lines,
@@ -94,7 +94,7 @@ def record_points(record: Record, explanation: Explanation) -> list[str]:
     points = [_sentence(line) for line in approximation_lines(record)]
     points += [_sentence(line) for line in list(memory_warning(record))[1:]]
     points += [_sentence(verification_line(record.verified))] if record.verified is not None else []
-    points.append(_sentence(interval_text(record)))
+    points.append(_sentence(record.interval_text))
     others = ", ".join(f"{name} {100 * share:.3g} %" for name, share in shares(record)[1:5])
     points += [f"After that come {others}."] if others else []
     points += link_points(explanation.links)

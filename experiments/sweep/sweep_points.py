@@ -4,14 +4,15 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TypeVar
 
+from quadrille.algorithms.tabular import ShortRepr
 from quadrille.experiments.network.collective_question import CollectiveQuestion
 from quadrille.experiments.predict.prepared_experiment import with_machine_choices
 from quadrille.experiments.workloads.experiment import Experiment
 from quadrille.topologies.machines.machine import Machine
 
 
-@dataclass(frozen=True, slots=True)
-class OneGrid:
+@dataclass(frozen=True, slots=True, repr=False)
+class OneGrid(ShortRepr):
     """A point that is an experiment on its own grid.
 
     Parameters
@@ -24,8 +25,8 @@ class OneGrid:
     most_seconds: float = inf
 
 
-@dataclass(frozen=True, slots=True)
-class BestGrid:
+@dataclass(frozen=True, slots=True, repr=False)
+class BestGrid(ShortRepr):
     """A point that is an experiment on the fastest of all grids of a number of GPUs.
 
     Parameters
@@ -43,8 +44,8 @@ class BestGrid:
     most_seconds: float = inf
 
 
-@dataclass(frozen=True, slots=True)
-class OneCollective:
+@dataclass(frozen=True, slots=True, repr=False)
+class OneCollective(ShortRepr):
     """A point that is a collective on a machine."""
 
     question: CollectiveQuestion

@@ -12,40 +12,6 @@ from quadrille.experiments.sweep.sweep_result import SCHEMA, Sweep, SweepAnswer,
 if TYPE_CHECKING:
     from rich.console import Group
 
-RESULT_COLUMNS = (
-    "ranks",
-    "grid_lengths",
-    "order_found",
-    "seconds",
-    "speedup",
-    "compute_seconds",
-    "exposed_seconds",
-    "waiting_seconds",
-    "communication_share",
-    "flops_per_second_per_gpu",
-    "bytes_sent_per_rank_max",
-    "peak_bytes_per_rank_max",
-    "fits",
-    "extrapolated",
-    "reason",
-)
-"""Columns of the CSV after the columns of the varied keys."""
-COLLECTIVE_COLUMNS = (
-    "group",
-    "algorithm",
-    "algorithm_bandwidth",
-    "bus_bandwidth",
-    "latency_seconds",
-    "bandwidth_seconds",
-    "contention_seconds",
-    "bottleneck",
-    "bottleneck_utilisation",
-    "rank_classes",
-    "flow_classes",
-    "events",
-)
-COLLECTIVE_RESULT_COLUMNS = ("ranks", "seconds", "speedup", *COLLECTIVE_COLUMNS, "reason")
-"""Columns of the CSV for collectives."""
 MOST_ROWS = 1000
 """Largest number of printed rows; files have all rows."""
 MOST_REASONS = 12
@@ -118,11 +84,7 @@ def short_keys(keys: Iterable[str]) -> dict[str, str]:
 
 def _title(sweep: Sweep) -> str:
     count = len(sweep.points)
-    text = f"{count} point{'s' if count > 1 else ''}, predicted"
-    if sweep.baseline is not None:
-        point = ", ".join(f"{key}={value}" for key, value in sweep.points[sweep.baseline].point.items())
-        text += f"; speed-up over {point}"
-    return text + (f"; the first {MOST_ROWS} rows" if count > MOST_ROWS else "")
+    return sweep.heading + (f"; the first {MOST_ROWS} rows" if count > MOST_ROWS else "")
 
 
 def _cells(row: SweepRow, numbers: Mapping[str, int], columns_shown: Sequence[str]) -> Sequence[str]:
@@ -166,24 +128,8 @@ def _note(answer: SweepAnswer, numbers: Mapping[str, int]) -> str:
 
 
 def csv_text(sweep: Sweep) -> str:
-    """The CSV of a sweep: a line for each point with its keys and results; times in seconds, sizes in bytes."""
-    results = (
-        [column for column in COLLECTIVE_RESULT_COLUMNS if column not in sweep.varied]
-        if sweep.of_collectives
-        else RESULT_COLUMNS
-    )
-    rows = ([*row.point.values(), *_values(row, results)] for row in sweep.points)
-    return comma_separated([*sweep.varied, *results], rows)
-
-
-def _values(row: SweepRow, results: Sequence[str]) -> Iterator[object]:
-    for column in results:
-        if column == "grid_lengths":
-            yield row.answer.grid
-        elif column in COLLECTIVE_COLUMNS:
-            yield row.answer.collective.column(column) if row.answer.collective else None
-        else:
-            yield row.speedup if column == "speedup" else getattr(row.answer, column)
+    """The CSV of a sweep: a line for each row with its keys and results; times in seconds, sizes in bytes."""
+    return comma_separated(sweep.columns, (row.values() for row in sweep.rows()))
 
 
 def write_files(sweep: Sweep, json: str, csv: str) -> None:

@@ -9,17 +9,55 @@ from msgspec import Meta
 from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
-from quadrille.algorithms.tabular import Tabular
+from quadrille.algorithms.tabular import Tabular, fact_line
+from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.sweep.varied_key import COLLECTIVE_KEY
 
 SCHEMA = "quadrille/sweep/1"
+RESULT_COLUMNS = (
+    "ranks",
+    "grid_lengths",
+    "order_found",
+    "seconds",
+    "speedup",
+    "compute_seconds",
+    "exposed_seconds",
+    "waiting_seconds",
+    "communication_share",
+    "flops_per_second_per_gpu",
+    "bytes_sent_per_rank_max",
+    "peak_bytes_per_rank_max",
+    "fits",
+    "extrapolated",
+    "reason",
+)
+"""Columns of the rows after the columns of the varied keys."""
+COLLECTIVE_COLUMNS = (
+    "group",
+    "algorithm",
+    "algorithm_bandwidth",
+    "bus_bandwidth",
+    "latency_seconds",
+    "bandwidth_seconds",
+    "contention_seconds",
+    "bottleneck",
+    "bottleneck_utilisation",
+    "rank_classes",
+    "flow_classes",
+    "events",
+)
+COLLECTIVE_RESULT_COLUMNS = ("ranks", "seconds", "speedup", *COLLECTIVE_COLUMNS, "reason")
+"""Columns of the rows of collectives."""
+SHOWN = ("ranks", "grid_lengths", "order_found", "seconds", "speedup", "communication_share", "peak_bytes_per_rank_max")
+SHOWN_OF_COLLECTIVES = ("ranks", "algorithm", "seconds", "speedup", "bus_bandwidth", "bottleneck")
+"""Columns that a notebook shows after those of the varied keys, and before those of points without an answer."""
 
 Count = Annotated[int, Meta(gt=0)]
 Amount = Annotated[float, Meta(ge=0)]
 Bytes = Annotated[int, Meta(ge=0)]
 
 
-class CollectiveResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class CollectiveResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, repr_omit_defaults=True):
     """The part of an answer that only collectives have.
 
     Parameters
@@ -49,7 +87,7 @@ class CollectiveResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         return getattr(self, name)
 
 
-class TrainingResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TrainingResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, repr_omit_defaults=True):
     """The part of an answer that only training steps have.
 
     Parameters
@@ -74,7 +112,7 @@ class TrainingResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     bounded: bool = False
 
 
-class SweepAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SweepAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, repr_omit_defaults=True):
     """The answer at a point, or the reason why there is none; times by cause are means over ranks.
 
     Parameters
@@ -126,12 +164,27 @@ NOT_REACHED = SweepAnswer(reason="not reached: the sweep was interrupted")
 """The answer at a point that a sweep did not reach before it ended."""
 
 
-class SweepRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SweepRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, repr_omit_defaults=True):
     """A point of a sweep: the value of every varied key, the answer, and the speed-up over the baseline."""
 
     point: dict[str, str]
     answer: SweepAnswer
     speedup: Amount | None = None
+
+    def __repr__(self) -> str:
+        point = ", ".join(f"{key}={value}" for key, value in self.point.items())
+        seconds = self.answer.seconds
+        return fact_line(self, f"{point}: {self.answer.reason if seconds is None else format_seconds(seconds)}")
+
+    def value(self, column: str) -> object:
+        """The value in a column of the rows; None if the point has none."""
+        if column in self.point:
+            return self.point[column]
+        if column == "grid_lengths":
+            return self.answer.grid
+        if column in COLLECTIVE_COLUMNS:
+            return self.answer.collective.column(column) if self.answer.collective else None
+        return self.speedup if column == "speedup" else getattr(self.answer, column)
 
 
 class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -160,12 +213,31 @@ class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         """Whether the points are collectives."""
         return COLLECTIVE_KEY in self.flags or COLLECTIVE_KEY in self.varied
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the rows: the varied keys, then the results; times in seconds, sizes in bytes."""
+        results = COLLECTIVE_RESULT_COLUMNS if self.of_collectives else RESULT_COLUMNS
+        return [*self.varied, *(column for column in results if column not in self.varied)]
+
     def rows(self) -> list[dict[str, object]]:
-        """A row for each point: the value of each key, then the seconds, or the reason why there are none."""
-        return [
-            {**row.point, "seconds": row.answer.seconds, "speedup": row.speedup, "reason": row.answer.reason}
-            for row in self.points
-        ]
+        """A row for each point, with the columns of `--csv`; `reason` says why a point has no seconds."""
+        return [{column: row.value(column) for column in self.columns} for row in self.points]
+
+    @property
+    def heading(self) -> str:
+        """The number of points, and the point that speed-ups compare with."""
+        count = len(self.points)
+        text = f"{count} point{'s' if count > 1 else ''}, predicted"
+        if self.baseline is None:
+            return text
+        point = ", ".join(f"{key}={value}" for key, value in self.points[self.baseline].point.items())
+        return f"{text}; speed-up over {point}"
+
+    @property
+    def shown(self) -> list[str]:
+        """The varied keys, the time, and the results that differ between points."""
+        results = SHOWN_OF_COLLECTIVES if self.of_collectives else SHOWN
+        return [*self.varied, *(column for column in results if column not in self.varied), "fits", "reason"]
 
 
 def sweep_rows(answers: Sequence[tuple[Mapping[str, str], SweepAnswer]]) -> tuple[tuple[SweepRow, ...], int | None]:

@@ -10,13 +10,14 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import bands_of
+from quadrille.algorithms.tabular import ShortRepr
 
 if TYPE_CHECKING:
     from quadrille.simulator.ranks.jitter import Jitter
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionOptions:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ExecutionOptions(ShortRepr):
     """The options that decide how a matmul or training steps are executed, and not what is computed.
 
     Parameters

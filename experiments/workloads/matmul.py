@@ -14,14 +14,15 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Communication
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
+from quadrille.algorithms.tabular import ShortRepr
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 
 if TYPE_CHECKING:
     from quadrille.experiments.workloads.run_options import RunOptions
 
 
-@dataclass(frozen=True, slots=True)
-class MatmulExperiment:
+@dataclass(frozen=True, slots=True, repr=False)
+class MatmulExperiment(ShortRepr):
     """A sharded matrix product: what is multiplied, on which grid, by which algorithm, and how it is executed.
 
     >>> MatmulExperiment(Matmul(13, 7, 5), Grid(z=2, x=3), "summa").schedule().grid.size

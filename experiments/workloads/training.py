@@ -12,6 +12,7 @@ from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.algorithms.schedule.ops import Communication
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.algorithms.schedule.tensors import DType
+from quadrille.algorithms.tabular import ShortRepr
 from quadrille.algorithms.training.flops import StepFlops, step_flops
 from quadrille.algorithms.training.gemm_layouts import tune_layouts
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
@@ -60,8 +61,8 @@ def gpt_workload(gpt: Gpt) -> Workload:
     return Workload(gpt=GptSizes(**sizes, **gpt.architecture.options, **experts))  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingExperiment:
+@dataclass(frozen=True, slots=True, repr=False)
+class TrainingExperiment(ShortRepr):
     """Training steps of one model under one scheme.
 
     >>> TrainingExperiment(Mlp((7, 11, 5), 6), Grid(z=2, x=3)).schedule().grid.size

@@ -268,6 +268,9 @@ class InProcess:
         self.ranks = tuple(range(size))
         self._groups: dict[GroupKey, _Group] = {}
 
+    def __repr__(self) -> str:
+        return f"InProcess({self.size}{f', chunk_bytes={self._chunk_bytes}' if self._chunk_bytes else ''})"
+
     def communicator(self, grid: Grid, rank: int, axis: Axis, lane: int) -> InProcessCommunicator:
         members = grid.group(rank, axis)
         group = self._groups.setdefault((axis, lane, members), _Group(len(members)))

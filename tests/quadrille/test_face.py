@@ -1,5 +1,7 @@
 """`import quadrille`: its names, when they are imported, and what results show."""
 
+import csv
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -8,10 +10,14 @@ import numpy as np
 import pytest
 
 import quadrille
-from quadrille.algorithms.tabular import Tabular
+from quadrille.algorithms.tabular import LINE_LENGTH, Tabular
+from quadrille.algorithms.units import format_seconds
+from quadrille.experiments.records.record_table import print_record
+from quadrille.experiments.sweep.sweep_report import csv_text
 
 MACHINE = quadrille.find_machine("perlmutter", gpus=4)
 EXPERIMENT = quadrille.MatmulExperiment(quadrille.Matmul(64, 32, 16), quadrille.Grid(z=2, x=2))
+REDUCTION = quadrille.CollectiveQuestion(kind="all_reduce", bytes=1 << 20, gpus=4, group=4)
 
 
 @pytest.mark.parametrize("name", quadrille.__all__)
@@ -63,10 +69,10 @@ def test_a_schedule_is_executed_in_one_process():
 
 
 def test_a_collective_takes_longer_the_larger_it_is():
-    from quadrille.experiments.network.collective_question import CollectiveQuestion
-
     small, large = (
-        quadrille.collective(CollectiveQuestion(kind="all_reduce", bytes=size, gpus=4, group=4), MACHINE).seconds
+        quadrille.collective(
+            quadrille.CollectiveQuestion(kind="all_reduce", bytes=size, gpus=4, group=4), MACHINE
+        ).seconds
         for size in (1 << 20, 1 << 24)
     )
     assert small < large
@@ -79,6 +85,58 @@ def test_results_show_themselves_as_tables():
         assert isinstance(result, Tabular)
         assert all(isinstance(row, dict) for row in result.rows())
         assert "<td>sum C</td>" in result._repr_html_()
+
+
+def test_the_line_of_every_value_is_short():
+    record = quadrille.predict(EXPERIMENT, MACHINE)
+    problem = quadrille.Gpt(layers=32, hidden=4096, heads=32, sequence=8192, vocabulary=128256, batch=64, inner=14336)
+    training = quadrille.TrainingExperiment(problem)
+    shape = quadrille.find_shape("llama3-8b")
+    question = quadrille.RankQuestion(training=training, shape=shape, gpus=4, machine=MACHINE)
+    values = [EXPERIMENT, MACHINE, EXPERIMENT.schedule(), record, quadrille.compare(record, measured(record))]
+    values += [training, problem, shape, question, REDUCTION, quadrille.collective(REDUCTION, MACHINE), swept()]
+    values += [quadrille.Grid(z=2), quadrille.InProcess(2), quadrille.Mlp((8, 8), 4), swept().points[0]]
+    lines = [repr(value) for value in values]
+    assert [line for line in lines if len(line) > LINE_LENGTH or "\n" in line or " object at " in line] == []
+
+
+def test_a_value_names_only_what_differs_from_the_defaults():
+    assert repr(EXPERIMENT) == "MatmulExperiment(problem=Matmul(m=64, k=32, n=16), grid=Grid(z=2, x=2))"
+    assert eval(repr(EXPERIMENT), vars(quadrille)) == EXPERIMENT
+
+
+def test_the_table_has_the_numbers_of_the_rows_and_of_the_command_line(capsys):
+    record = quadrille.predict(EXPERIMENT, MACHINE)
+    print_record(record)
+    printed, table = capsys.readouterr().out, record._repr_html_()
+    assert record.interval_text in printed
+    assert record.interval_text in table
+    for row in record.rows():
+        assert format_seconds(row["seconds"]) in printed
+        assert f"<td>{format_seconds(row['seconds'])}</td>" in table
+
+
+def test_a_sweep_has_the_rows_of_its_csv():
+    sweep = swept()
+    rows = list(csv.DictReader(io.StringIO(csv_text(sweep))))
+    assert [float(row["seconds"]) for row in rows] == [row["seconds"] for row in sweep.rows()]
+    assert [row["grid_lengths"] for row in sweep.rows()] == ["z=4", "x=4"]
+    assert [list(row) for row in rows] == [list(row) for row in sweep.rows()]
+    assert "<td>z=4</td>" in sweep._repr_html_()
+
+
+def test_a_collective_is_a_row_with_its_bandwidth():
+    prediction = quadrille.collective(REDUCTION, MACHINE)
+    (row,) = prediction.rows()
+    assert row["bus_bandwidth"] == pytest.approx(1.5 * REDUCTION.bytes / prediction.seconds)
+    assert f"<td>{format_seconds(prediction.seconds)}</td>" in prediction._repr_html_()
+
+
+def swept():
+    """The sweep of one product over two grids."""
+    grids = {"z": quadrille.Grid(z=4), "x": quadrille.Grid(x=4)}
+    experiments = {axis: quadrille.MatmulExperiment(quadrille.Matmul(64, 64, 64), grid) for axis, grid in grids.items()}
+    return quadrille.sweep([({"axis": axis}, quadrille.OneGrid(each, MACHINE)) for axis, each in experiments.items()])
 
 
 def measured(record):

@@ -13,8 +13,8 @@ from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.cli.parsing.sweep import predicted, sweep
 from quadrille.cli.parsing.sweep_points import COLLECTIVE_KEYS, SweepFlags, parse_varied, points
 from quadrille.experiments.sweep.sweep_figure import lines_of
-from quadrille.experiments.sweep.sweep_report import COLLECTIVE_RESULT_COLUMNS, csv_text
-from quadrille.experiments.sweep.sweep_result import SCHEMA, Sweep
+from quadrille.experiments.sweep.sweep_report import csv_text
+from quadrille.experiments.sweep.sweep_result import COLLECTIVE_RESULT_COLUMNS, SCHEMA, Sweep
 from quadrille.experiments.sweep.varied_key import VariedKey
 from quadrille.experiments.tasks.answer_tasks import answer_points
 from tests.support.by_words import collective_predicted

@@ -28,9 +28,9 @@ from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.experiments.sweep import sweep as sweeping
 from quadrille.experiments.sweep.sweep_figure import lines_of
-from quadrille.experiments.sweep.sweep_report import MOST_ROWS, RESULT_COLUMNS, csv_text, reason_lines
+from quadrille.experiments.sweep.sweep_report import MOST_ROWS, csv_text, reason_lines
 from quadrille.experiments.sweep.sweep_report import sweep_table as table_of
-from quadrille.experiments.sweep.sweep_result import SCHEMA, Sweep, SweepAnswer, SweepRow, sweep_rows
+from quadrille.experiments.sweep.sweep_result import RESULT_COLUMNS, SCHEMA, Sweep, SweepAnswer, SweepRow, sweep_rows
 from quadrille.experiments.sweep.varied_key import VariedKey
 from quadrille.experiments.tasks.answer_tasks import answer_points
 from quadrille.experiments.workloads.fitting_grids import fitting_grids
