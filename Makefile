@@ -85,7 +85,7 @@ docs: $(INSTALLED) $(DOCS_INSTALLED) ## build the documentation into out/docs (t
 	@$(BUILD_DOCS)
 	@echo "open out/docs/index.html"
 
-docs-outputs: $(INSTALLED) ## run the console examples of README and docs, and write what they print into the pages
+docs-outputs: $(INSTALLED) ## run the console examples of README and docs, write what they print into the pages, and strip notebooks
 	@"$(VENV_PYTHON)" docs/examples.py
 
 fuzz: $(INSTALLED) ## 10,000 damaged files and flags over all readers, then tests with cases drawn anew; SEED=N repeats, BUDGET=SECONDS ends each half

@@ -1,5 +1,9 @@
-"""Settings of the documentation site: Sphinx with MyST Markdown and Furo; `make docs` builds it without a network."""
+"""Settings of the documentation site: Sphinx with MyST Markdown and Furo; `make docs` builds it without a network.
 
+Every build executes the notebooks (`docs/tutorials/*.ipynb`), and an error in a cell ends the build.
+"""
+
+import os
 import re
 from pathlib import Path
 
@@ -8,7 +12,7 @@ ROOT = DOCS.parent
 
 project = "Quadrille"
 copyright = "the Quadrille authors, Apache-2.0"  # noqa: A001 - Sphinx's name
-extensions = ["myst_parser"]
+extensions = ["myst_nb"]  # brings myst_parser
 myst_heading_anchors = 4
 html_theme = "furo"
 html_title = "Quadrille"
@@ -17,6 +21,13 @@ html_css_files = ["quadrille.css"]
 html_theme_options = {"navigation_with_keys": True}
 smartquotes = False
 exclude_patterns = ["_build", "_static"]
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_in_temp = True
+nb_execution_timeout = 120
+nb_merge_streams = True
+os.environ |= {"JUPYTER_PREFER_ENV_PATH": "1", "IPYTHONDIR": str(ROOT / "out" / "ipython")}
+"""The kernel is that of the interpreter that builds the site, without the profile of its user."""
 
 COPIES = {
     "DESIGN.md": "design",
@@ -58,12 +69,23 @@ def write_copies(app: object) -> None:
 
 def rewrite_links(app: object, page: str, source: list[str]) -> None:
     """Links of a page that lead out of the documentation's folder."""
-    del app
-    if page not in COPIES.values():
+    if page not in COPIES.values() and not is_notebook(app, page):
         source[0] = for_site(source[0], (DOCS / page).parent)
 
 
+def is_notebook(app: object, page: str) -> bool:
+    """Whether a page is a notebook, whose links stay inside the documentation's folder."""
+    return str(app.env.doc2path(page)).endswith(".ipynb")  # type: ignore[attr-defined]
+
+
+def notebooks(app: object, env: object, *changes: object) -> list[str]:
+    """The notebooks, which every build executes: code that they call may have changed."""
+    del changes
+    return [page for page in env.found_docs if is_notebook(app, page)]  # type: ignore[attr-defined]
+
+
 def setup(app: object) -> None:
-    """Registers the two steps above with Sphinx."""
+    """Registers the steps above with Sphinx."""
     app.connect("builder-inited", write_copies)  # type: ignore[attr-defined]
     app.connect("source-read", rewrite_links)  # type: ignore[attr-defined]
+    app.connect("env-get-outdated", notebooks)  # type: ignore[attr-defined]

@@ -10,11 +10,14 @@ A fenced block is an example by its language:
 A comment before a block changes that: `<!-- not run: REASON -->` exempts it, and `<!-- file: NAME -->` makes the block
 a file that later examples of the page read.  `host.toml` and `traffic.csv` are there from the start.
 
-    python docs/examples.py            # runs the console blocks and writes what they print into the pages
+Notebooks stand in the repository without outputs; every build of the site executes them.
+
+    python docs/examples.py            # writes what the console blocks print into the pages, and strips notebooks
 """
 
 import contextlib
 import io
+import json
 import os
 import re
 import shlex
@@ -27,6 +30,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").rglob("*.md") if "results" not in path.parts)]
+NOTEBOOKS = sorted((ROOT / "docs").rglob("*.ipynb"))
+NOTEBOOK_METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
 BLOCK = re.compile(r"(?:^<!-- (not run|file): (.*?) -->\n+)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LEFT_OUT = "…"
 FILES = {
@@ -163,6 +171,17 @@ def refreshed(text: str, folder: Path, call: Call) -> str:
     return "".join([*pieces, text[at:]])
 
 
+def stripped(notebook: str) -> str:
+    """The file of a notebook without outputs, counters and what an editor adds; cells are numbered."""
+    content = json.loads(notebook)
+    for number, cell in enumerate(content["cells"], 1):
+        cell |= {"id": f"cell-{number}", "metadata": {}}
+        if cell["cell_type"] == "code":
+            cell |= {"execution_count": None, "outputs": []}
+    content["metadata"] = NOTEBOOK_METADATA
+    return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
 def in_process_of_its_own(words: Sequence[str], folder: Path) -> tuple[int, str, str]:
     """Runs `quadrille WORDS` in `folder`."""
     variables = os.environ | {"COLUMNS": "100", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
@@ -172,7 +191,9 @@ def in_process_of_its_own(words: Sequence[str], folder: Path) -> tuple[int, str,
 
 
 def main() -> None:
-    """Writes what the console blocks print into the pages."""
+    """Writes what the console blocks print into the pages, and strips the notebooks."""
+    for path in NOTEBOOKS:
+        path.write_text(stripped(path.read_text(encoding="utf-8")), encoding="utf-8")
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         with tempfile.TemporaryDirectory() as folder:

@@ -8,8 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from quadrille.algorithms.timelines.spans import COMPUTE, Span
 from quadrille.algorithms.timelines.timeline import Timeline
@@ -17,6 +16,8 @@ from quadrille.algorithms.timelines.timeline import Timeline
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from quadrille.algorithms.timelines.shown_figure import ShownFigure
 
 MOST_RANKS = 8
 """Number of ranks of a timeline that are shown."""
@@ -46,9 +47,6 @@ COLOURS = {
 """Colour of each kind of op.  Source of the first colours: Okabe, Ito, "Color universal design", 2008."""
 OTHER_COLOUR = "#777777"
 TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
-SVG_SETTINGS: dict[Any, Any] = {"svg.hashsalt": "quadrille", "svg.fonttype": "none", "font.family": "sans-serif"}
-"""Settings of an inline SVG: equal figures are equal texts, and letters stay letters."""
-NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 Lane = tuple[int, str]
 Bars = Mapping[tuple[int, str], Sequence[tuple[float, float]]]
 """Start and duration [s] of the bars of each row and kind of op."""
@@ -56,7 +54,7 @@ Bars = Mapping[tuple[int, str], Sequence[tuple[float, float]]]
 
 def timeline_figure(
     timeline: Timeline, *, most_ranks: int = MOST_RANKS, most_bars: int | None = None, width: float = 10
-) -> "Figure":
+) -> "ShownFigure":
     """The figure of one timeline, with all iterations of its loops.
 
     Parameters
@@ -82,13 +80,8 @@ def timeline_figure(
 
 def timeline_svg(timeline: Timeline, *, most_ranks: int, most_bars: int) -> str:
     """A small figure of the timeline as an `<svg>` element for a page of HTML, without script and style sheet."""
-    from matplotlib import rc_context
-
-    text = StringIO()
-    with rc_context(SVG_SETTINGS):
-        figure = timeline_figure(timeline, most_ranks=most_ranks, most_bars=most_bars, width=5.5)
-        figure.savefig(text, format="svg", metadata=NO_METADATA)
-    before, _, after_style = text.getvalue().partition("</style>\n </defs>\n")
+    figure = timeline_figure(timeline, most_ranks=most_ranks, most_bars=most_bars, width=5.5)
+    before, _, after_style = figure._repr_svg_().partition("</style>\n </defs>\n")
     opening = before[before.index("<svg") :].partition(">")[0]
     label = f'role="img" aria-label="{timeline.kind} timeline" stroke-linejoin="round"'
     return re.sub(r"(\.\d\d)\d+", r"\1", f"{opening} {label}>\n{after_style}")
@@ -203,11 +196,11 @@ def draw_legend(figure: "Figure", spans: Sequence[Span], *, columns: int) -> Non
         )
 
 
-def empty_figure(width: float, height: float) -> "Figure":
-    """An empty figure of this width and height [inches]."""
-    from matplotlib.figure import Figure
+def empty_figure(width: float, height: float) -> "ShownFigure":
+    """An empty figure of this width and height [inches], which a notebook shows."""
+    from quadrille.algorithms.timelines.shown_figure import ShownFigure
 
-    return Figure(figsize=(width, height), layout="constrained")
+    return ShownFigure(figsize=(width, height), layout="constrained")
 
 
 def _span_bars(span: Span, origin: float) -> Iterator[tuple[str, float, float]]:

@@ -140,6 +140,12 @@ def test_a_figure_shows_every_lane(prediction):
     assert axis.get_xlabel() == "time [us]"
 
 
+def test_a_notebook_shows_the_figure_of_a_plot(prediction):
+    picture = prediction.plot()._repr_svg_()
+    assert "rank 0 compute" in picture
+    assert picture == prediction.plot()._repr_svg_()
+
+
 def test_results_are_made_without_matplotlib():
     program = (
         "import sys, quadrille.simulator.prediction, quadrille.experiments.predict.predict\n"
