@@ -132,6 +132,6 @@ def _cell(column: str, value: object) -> str:
         return escape(str(value))
     by_name = (("seconds", format_seconds), ("bandwidth", format_bytes_per_second), ("bytes", format_bytes))
     for word, formatted in by_name:
-        if re.search(rf"(^|_){word}($|_(?!per))", column):
+        if re.search(rf"(^|_){word}($|_(?!per_(second|byte)))", column):
             return formatted(value)
     return f"{value:.4g}" if isinstance(value, float) else str(value)

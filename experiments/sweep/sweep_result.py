@@ -48,9 +48,19 @@ COLLECTIVE_COLUMNS = (
 )
 COLLECTIVE_RESULT_COLUMNS = ("ranks", "seconds", "speedup", *COLLECTIVE_COLUMNS, "reason")
 """Columns of the rows of collectives."""
-SHOWN = ("ranks", "grid_lengths", "order_found", "seconds", "speedup", "communication_share", "peak_bytes_per_rank_max")
-SHOWN_OF_COLLECTIVES = ("ranks", "algorithm", "seconds", "speedup", "bus_bandwidth", "bottleneck")
-"""Columns that a notebook shows after those of the varied keys, and before those of points without an answer."""
+SHOWN = (
+    "ranks",
+    "grid_lengths",
+    "order_found",
+    "seconds",
+    "speedup",
+    "communication_share",
+    "peak_bytes_per_rank_max",
+    "fits",
+    "reason",
+)
+SHOWN_OF_COLLECTIVES = ("ranks", "algorithm", "seconds", "speedup", "bus_bandwidth", "bottleneck", "reason")
+"""Columns that a notebook may show after those of the varied keys."""
 
 Count = Annotated[int, Meta(gt=0)]
 Amount = Annotated[float, Meta(ge=0)]
@@ -235,9 +245,13 @@ class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     @property
     def shown(self) -> list[str]:
-        """The varied keys, the time, and the results that differ between points."""
+        """The varied keys, the time, and the results that differ between points and that no key says."""
+        rows = self.rows()
+        contents = {column: [str(row[column]) for row in rows] for column in self.columns}
+        keys = [contents[key] for key in self.varied]
         results = SHOWN_OF_COLLECTIVES if self.of_collectives else SHOWN
-        return [*self.varied, *(column for column in results if column not in self.varied), "fits", "reason"]
+        differ = [name for name in results if len(set(contents[name])) > 1 and contents[name] not in keys]
+        return [*self.varied, *(name for name in results if name in differ or name == "seconds")]
 
 
 def sweep_rows(answers: Sequence[tuple[Mapping[str, str], SweepAnswer]]) -> tuple[tuple[SweepRow, ...], int | None]:

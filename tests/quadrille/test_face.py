@@ -122,7 +122,8 @@ def test_a_sweep_has_the_rows_of_its_csv():
     assert [float(row["seconds"]) for row in rows] == [row["seconds"] for row in sweep.rows()]
     assert [row["grid_lengths"] for row in sweep.rows()] == ["z=4", "x=4"]
     assert [list(row) for row in rows] == [list(row) for row in sweep.rows()]
-    assert "<td>z=4</td>" in sweep._repr_html_()
+    assert sweep.shown == ["axis", "grid_lengths", "seconds", "speedup", "communication_share"]
+    assert f"<td>z=4</td><td>{format_seconds(sweep.rows()[0]['seconds'])}</td>" in sweep._repr_html_()
 
 
 def test_a_collective_is_a_row_with_its_bandwidth():
