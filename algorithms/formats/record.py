@@ -465,6 +465,12 @@ class Record(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
             for op in self.ops
         ]
 
+    def _repr_html_(self) -> str:
+        """HTML of the heading and the longest ops, which IPython calls for."""
+        from quadrille.algorithms.timelines.run_summary import ops_html
+
+        return ops_html(self.ops, self.heading)
+
     @property
     def heading(self) -> str:
         """The kind, the algorithm, the time, and its interval, in one line."""

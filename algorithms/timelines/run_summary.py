@@ -1,6 +1,6 @@
 """The summary of a predicted or an executed run: the line of `repr`, and the HTML that a notebook shows."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from heapq import nlargest
 from importlib.util import find_spec
 from typing import Protocol
@@ -17,6 +17,31 @@ RANKS_SHOWN, BARS_SHOWN = 2, 160
 """Most ranks and bars of the small timeline."""
 MOST_BYTES = 60_000
 """Most bytes of the HTML; a larger timeline is left out."""
+
+
+class TimedOp(Protocol):
+    """An op of a run or of a record: its name, kind and axis, how often it runs, and its times [s]."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def axis(self) -> str | None: ...
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def waiting_seconds(self) -> float: ...
+
+    @property
+    def exposed_seconds(self) -> float: ...
 
 
 class Run(Protocol):
@@ -63,10 +88,7 @@ def run_html(run: Run) -> str:
 
     The HTML has no script, and at most `MOST_BYTES` bytes.
     """
-    table = html_table(_longest_ops(run.op_times()), headline(run))
-    more = len(run.op_times()) - OPS_SHOWN
-    if more > 0:
-        table += f"<p>and {more} more; rows() has all</p>"
+    table = ops_html(list(run.op_times().values()), headline(run))
     picture = _small_timeline(run.timeline)
     if not picture or len(table) + len(picture) > MOST_BYTES - 1000:
         return table
@@ -76,7 +98,13 @@ def run_html(run: Run) -> str:
     )
 
 
-def _longest_ops(ops: Mapping[str, OpTimes]) -> list[dict[str, object]]:
+def ops_html(ops: Sequence[TimedOp], heading: str) -> str:
+    """HTML of a heading, of the ops that take longest, and of the number of the others."""
+    table = html_table(_longest_ops(ops), heading)
+    return table if len(ops) <= OPS_SHOWN else f"{table}<p>and {len(ops) - OPS_SHOWN} more; rows() has all</p>"
+
+
+def _longest_ops(ops: Sequence[TimedOp]) -> list[dict[str, object]]:
     """The rows of the ops that take longest, the longest first."""
     return [
         {
@@ -88,7 +116,7 @@ def _longest_ops(ops: Mapping[str, OpTimes]) -> list[dict[str, object]]:
             "waiting": format_seconds(op.waiting_seconds),
             "exposed": format_seconds(op.exposed_seconds),
         }
-        for op in nlargest(OPS_SHOWN, ops.values(), key=lambda op: op.seconds)
+        for op in nlargest(OPS_SHOWN, ops, key=lambda op: op.seconds)
     ]
 
 

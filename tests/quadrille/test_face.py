@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as with_fields
 
 import quadrille
 from quadrille.algorithms.tabular import LINE_LENGTH, Tabular
@@ -116,6 +117,14 @@ def test_the_table_has_the_numbers_of_the_rows_and_of_the_command_line(capsys):
         assert f"<td>{format_seconds(row['seconds'])}</td>" in table
 
 
+def test_a_record_of_many_ops_shows_the_longest():
+    record = quadrille.predict(EXPERIMENT, MACHINE)
+    many = [with_fields(record.ops[1], name=f"op {number}", seconds=1.0 + number) for number in range(14)]
+    page = with_fields(record, ops=tuple(many))._repr_html_()
+    assert [f"op {number}" in page for number in (13, 4, 3)] == [True, True, False]
+    assert "and 4 more; rows() has all" in page
+
+
 def test_a_sweep_has_the_rows_of_its_csv():
     sweep = swept()
     rows = list(csv.DictReader(io.StringIO(csv_text(sweep))))
@@ -142,6 +151,4 @@ def swept():
 
 def measured(record):
     """A record of a run that took as long as was predicted."""
-    import msgspec
-
-    return msgspec.structs.replace(record, kind="measured", repeats=1, seconds_of_repeats=(record.seconds,))
+    return with_fields(record, kind="measured", repeats=1, seconds_of_repeats=(record.seconds,))
