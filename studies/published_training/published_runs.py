@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from quadrille.algorithms.schedule.ops import Products
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.training.flops import flops_per_second_per_gpu, full_square_flops
 from quadrille.algorithms.training.model_shapes import SHAPES, ModelShape
@@ -78,7 +79,13 @@ DTYPES: dict[str, DType] = {
     "bf16": "bfloat16",
     "amp_fp16": "float16",
     "amp_bf16": "bfloat16",
+    "amp_fp8": "bfloat16",
 }
+PRODUCTS: dict[str, Products] = {"amp_fp8": "fp8-delayed"}
+"""Precision of products by the printed precision; other products have that of the weights.
+
+Source: mosaicml/composer, composer/core/precision.py (Transformer Engine's DelayedScaling).
+"""
 FUSED_ATTENTION = ("mosaicml/llm-foundry",)
 """Beginnings of sources that state fused attention for all their runs: those of MosaicML."""
 LARGE_SCALE = "Large Scale"
@@ -97,11 +104,12 @@ NOT_PLAIN = ("llama", "mistral", "mixtral", "qwen", "deepseek", "gemma", "moe", 
 """Parts of the names of models whose layers are not those of a GPT."""
 SIZES = ("layers", "hidden", "heads", "sequence", "vocabulary")
 NOT_YET: tuple[tuple[Callable[[TrainingRow], bool], str], ...] = (
-    (lambda row: row.context > 1, "context parallelism (cp={cp})"),
-    (lambda row: "fp8" in row.columns["precision"] or "fp4" in row.columns["precision"], "precision {precision!r}"),
+    (lambda row: row.columns["precision"] not in DTYPES, "precision {precision!r}"),
     (lambda row: bool(re.search(r"moe|mixtral|deepseek|a\d+b", row.columns["model"].lower())), "experts of {model!r}"),
 )
-"""Rows that the product cannot predict yet, each with the words that say so; without its line they are judged."""
+"""Rows that this study does not judge yet, each with the words that say so; without its line they are judged."""
+BRIDGE = "NVIDIA Megatron-Bridge"
+"""Beginning of the source whose rows of 8 and 4 bits the study `megatron-bridge` judges, from more columns."""
 CLOSE = 0.12
 """Largest relative difference between printed flop/s and those of three or four passes, which differ by a third."""
 
@@ -127,6 +135,8 @@ class PublishedRun:
     amp : whether weights are cast for each matrix product (automatic mixed precision), so that gradients are fp32
     sequence_parallel : whether activations between the matrix products are sharded over the tensor-parallel group
     attention : `unfused`, `fused` (the scores stay within one kernel, the GPU's best), or a fused kernel by name
+    products : precision of the products of linear layers
+    context : size of the context-parallel group
     """
 
     machine: str
@@ -146,6 +156,8 @@ class PublishedRun:
     amp: bool = False
     sequence_parallel: bool = False
     attention: Attention = "unfused"
+    products: Products = "dtype"
+    context: int = 1
 
     @property
     def microbatches(self) -> float:
@@ -232,6 +244,8 @@ def run_or_reason(row: TrainingRow, same: Sequence[TrainingRow]) -> PublishedRun
         amp=row.columns["precision"].startswith("amp"),
         sequence_parallel=_sequence_parallel(row),
         attention=_attention(row, gpu),
+        products=PRODUCTS.get(row.columns["precision"], "dtype"),
+        context=max(1, row.context),
     )
 
 
@@ -317,10 +331,10 @@ def _unmodelled_setup(row: TrainingRow) -> str:
         return f"machine {row.columns['machine']!r} with {row.columns['gpu_type']!r} is none of ours"
     if row.metric is None:
         return f"{row.columns['metric']} in {row.columns['unit']} is not predicted"
+    if row.columns["paper"].startswith(BRIDGE) and row.columns["precision"] not in DTYPES:
+        return "judged by the study megatron-bridge"
     if later := next((reason for is_later, reason in NOT_YET if is_later(row)), ""):
         return f"not yet: {later.format(**row.columns)}"
-    if row.columns["precision"] not in DTYPES:
-        return f"precision {row.columns['precision']!r} is not predicted"
     name = row.columns["model"]
     if known_shape(name) is None and any(word in name.lower() for word in NOT_PLAIN):
         return f"model {name!r}: its layers are not those of a plain GPT, and it is none of ours"
@@ -332,8 +346,8 @@ def _unmodelled_setup(row: TrainingRow) -> str:
 
 def _inconsistency(row: TrainingRow) -> str:
     """The reason why the parallel groups of a row contradict each other or are not modelled; empty if neither."""
-    if row.tensor * row.pipeline * row.data != row.gpus:
-        return "tensor x pipeline x data is not the number of GPUs"
+    if row.tensor * row.pipeline * row.data * max(1, row.context) != row.gpus:
+        return f"tensor x pipeline x data{' x context' if row.context > 1 else ''} is not the number of GPUs"
     if row.hidden % row.heads or row.heads % row.tensor or row.layers < row.pipeline:
         return "heads or layers do not divide as the row says"
     groups = _shape(row).key_value_heads

@@ -139,6 +139,7 @@ def _experiment(run: PublishedRun, software: Software) -> TrainingExperiment:
         zero=run.zero,
         gradient_bytes=WIDE_BYTES if run.sums_in_fp32 else HALF_BYTES,
         attention=run.attention,
+        products=run.products,
         recompute=run.recompute,
         dropout=software.dropout,
         adam=Adam(default_rate(run.shape.hidden)),
@@ -146,7 +147,7 @@ def _experiment(run: PublishedRun, software: Software) -> TrainingExperiment:
     overlaps = software.sharded if run.zero > 1 else frozenset[OverlapName]()
     return TrainingExperiment(
         problem,
-        Grid(pipeline=run.pipeline, data=run.data, x=run.tensor),
+        Grid(pipeline=run.pipeline, data=run.data, x=run.tensor, context=run.context),
         scheme=find_scheme("megatron", sequence_parallel=run.sequence_parallel),
         execution=ExecutionOptions(overlaps=overlaps | (software.scattered if run.sequence_parallel else frozenset())),
         shape=run.shape,

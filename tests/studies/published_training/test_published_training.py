@@ -137,7 +137,7 @@ def test_one_row_is_shown_with_its_command_and_causes(capsys):
 def test_the_list_says_what_is_judged_without_predictions(rows_file, capsys):
     shown = called(capsys, "study", "published-training", "--list", "--rows", rows_file({"1", "2", "810"}))
     assert shown.status == 0
-    assert "judged" in shown.out and "printed in more detail" in shown.out and "not yet: precision" in shown.out
+    assert "judged" in shown.out and "printed in more detail" in shown.out and "study megatron-bridge" in shown.out
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,29 @@ def test_models_that_the_product_knows_bring_their_shape(own):
     assert run.shape == SHAPES["llama3-70b"]
     assert (run.machine, run.tensor, run.pipeline, run.interleave) == ("h100-superpod", 4, 8, 5)
     assert known_shape("GPT 175B") is None
+    assert run.products == "dtype"
+    assert "judged by the study megatron-bridge" in run_or_reason(row, [row])
     assert "groups of heads" in run_or_reason(replace(named, tensor=16, pipeline=2, interleave=1), [named])
+
+
+def test_mixed_precision_of_8_bits_is_that_of_products(runs):
+    """MosaicML's `amp_fp8` is Transformer Engine's delayed scaling; weights and activations keep 16 bits."""
+    wide, small = runs["1144"], runs["1068"]
+    assert (wide.products, small.products, small.dtype, small.sums_in_fp32) == (
+        "dtype",
+        "fp8-delayed",
+        "bfloat16",
+        True,
+    )
+    command = published_step(small).command
+    assert command[command.index("--products") + 1] == "fp8-delayed"
+
+
+def test_a_context_axis_cuts_the_ranks(own):
+    row = next(row for row in own if row.id == "4")
+    halved = replace(row, context=2, data=row.data // 2)
+    run = run_or_reason(halved, [halved])
+    assert (run.context, published_step(run).experiment.grid.context) == (2, 2)
 
 
 def test_rows_that_contradict_themselves_are_refused_by_name(own):
@@ -363,7 +385,8 @@ def test_recomputation_follows_from_seconds_and_flops_where_it_is_not_said(own):
         ({"layers": ""}, "does not print layers"),
         ({"zero_stage": "FSDP 64"}, "zero 'FSDP 64' is no whole number"),
         ({"tp": "1.5"}, "tensor '1.5' is no whole number"),
-        ({"cp": "2"}, "not yet: context parallelism (cp=2)"),
+        ({"cp": "2"}, "tensor x pipeline x data x context is not the number of GPUs"),
+        ({"paper": "NVIDIA Megatron-Bridge performance summary", "precision": "fp8"}, "the study megatron-bridge"),
         ({"model": "Mixtral 8x7B"}, "not yet: experts of 'Mixtral 8x7B'"),
         ({"model": "Llama 9"}, "it is none of ours"),
         ({"global_batch": "7"}, "a batch of 7 is less than"),
