@@ -51,11 +51,6 @@ def check_expert_grid(experts: Experts | None, grid: Grid, scheme: Scheme, seque
                 "scheme megatron and --sequence-parallel, z with scheme 4d, context, data, expert and pipeline"
             )
     within = [axis for axis in scheme.stream.finer if grid.length(axis) > 1]
-    if within and experts.balance:
-        raise InputError(
-            f"aux_loss {experts.balance:g} on grid {within[0]}={grid.length(within[0])}: the auxiliary loss is that of "
-            f"whole sequences, and {within[0]} cuts them: aux_loss=0 is accepted"
-        )
     parts = prod(grid.length(axis) for axis in within)
     if sequence % parts:
         raise InputError(

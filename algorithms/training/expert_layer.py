@@ -10,9 +10,8 @@ has.  Ranks of one group along `expert` share out the experts; ranks along `repl
 Other axes that cut tokens (z, context, and x with sequence parallelism) cut them here, too: each rank routes its own
 tokens, and the ranks of a stage share out the experts, whichever axes they differ along.
 
-The auxiliary loss keeps loads even.  It is that of each sequence, so it is the same on every grid and in microbatches:
-
-    coefficient · mean over sequences of  experts / (k s) · Σ rows of expert · mean share of expert
+The auxiliary loss keeps loads even.  It is that of each sequence (`router_gradient.py`), so it is the same on every
+grid and in microbatches.
 
 Source: Shazeer et al., "Outrageously Large Neural Networks: The Sparsely-Gated Mixture-of-Experts Layer", ICLR 2017;
 Fedus, Zoph, Shazeer, "Switch Transformers", JMLR 23, 2022, section 2.2 (auxiliary loss); Jiang et al., "Mixtral of
@@ -34,12 +33,12 @@ from quadrille.algorithms.schedule.routed_rows import RoutedRows
 from quadrille.algorithms.schedule.tensors import Copies, ElementType, Tensor
 from quadrille.algorithms.training.every_token import EveryToken, added_gradient
 from quadrille.algorithms.training.expert_grid import token_axes
-from quadrille.algorithms.training.experts import EXPERTS, ROUTERS, STAGES, Experts
-from quadrille.algorithms.training.layers import AUXILIARY_LOSS, Layer, Parameter
+from quadrille.algorithms.training.experts import EXPERTS, ROUTERS, Experts
+from quadrille.algorithms.training.layers import Layer, Parameter
+from quadrille.algorithms.training.router_gradient import RouterGradient
 from quadrille.algorithms.training.scheme import Scheme
 from quadrille.algorithms.training.small_experts import small_experts
 
-PART = f"{AUXILIARY_LOSS} of a layer"
 INTEGERS: ElementType = "int32"
 
 
@@ -122,7 +121,7 @@ class ExpertMlp:
             (*self._routing_tensors(scheme), *self._row_tensors(scheme)),
             self._parameters(scheme),
             self._forward(),
-            self._backward(),
+            self._backward(self._router_gradient(scheme).ops()),
         )
         return layer if self.products is None else small_experts(layer, self.products, self.copies)
 
@@ -131,10 +130,8 @@ class ExpertMlp:
         stream, chosen = scheme.stream, Part("chosen")
         cuts, experts = self.cuts(scheme), Part(EXPERTS)
         routers = Part(ROUTERS, ("replica", EXPERT) if self.is_spread else (*cuts, "data"))
-        stage = Part(STAGES, ("pipeline",))
         counts = Tensor("counts", routers, experts, copies=self.copies, dtype=INTEGERS)
         of_group = replace(counts, name="all counts", rows=Part(ROUTERS, ("replica",)))
-        scores = stream if stream.finer else scheme.inner
         return (
             *(
                 replace(stream.tensor(name, self.rows, chosen, self.copies), dtype=INTEGERS, columns=chosen)
@@ -144,8 +141,7 @@ class ExpertMlp:
             counts,
             *((of_group,) if self.is_spread else ()),
             replace(stream.tensor("dshares", self.rows, chosen), columns=chosen),
-            scores.tensor("dscores", self.rows, experts),
-            Tensor(PART, stage, Part("one")),
+            *self._router_gradient(scheme).tensors(),
         )
 
     def _row_tensors(self, scheme: Scheme) -> tuple[Tensor, ...]:
@@ -272,7 +268,7 @@ class ExpertMlp:
             self._kernel("combine", "combine", ("E",), (returned, "shares", "places")),
         )
 
-    def _backward(self) -> Program:
+    def _backward(self, router_gradient: Program) -> Program:
         name, gradient = self.functions
         far, near = ("dexpert O", "dsent rows") if self.is_spread else ("dreturned rows", "dexpert I")
         return (
@@ -297,22 +293,12 @@ class ExpertMlp:
             self._product("up multiply dW", "expert I", "dexpert U", "dexperts up W", "TN"),
             *self._exchange("return gradient from experts", "dexpert I", near, back=True),
             self._kernel("permute gradient", "permute_gradient", ("dN2",), (near, "places")),
-            *self._route_gradient(),
+            *router_gradient,
         )
 
-    def _route_gradient(self) -> Program:
-        """The gradient of the scores, with that of the auxiliary loss, which is added up."""
-        scalars = (
-            *self._routing_scalars,
-            ("sequence", float(self.sequence)),
-            ("balance", self.experts.balance / self.batch),
-        )
-        kernel = Kernel(
-            name="route gradient",
-            function="route_gradient",
-            into=("dscores", PART),
-            sources=("scores", "chosen", "dshares"),
-            scalars=scalars,
-        )
-        add = Kernel(name=f"add {AUXILIARY_LOSS}", function="add_to", updates=(AUXILIARY_LOSS,), sources=(PART,))
-        return (kernel, add) if self.experts.balance else (kernel,)
+    def _router_gradient(self, scheme: Scheme) -> RouterGradient:
+        """The gradient of the scores, with that of the auxiliary loss."""
+        tokens = scheme.stream if scheme.stream.finer else scheme.inner
+        within = tuple(axis for axis in scheme.stream.finer if self.grid.length(axis) > 1)
+        sizes = scheme.context, self.sequence, self.batch
+        return RouterGradient(self.experts, self.rows, tokens, within, *sizes, self._routing_scalars)

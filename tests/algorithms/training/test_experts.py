@@ -221,7 +221,7 @@ def test_the_fullest_rank_is_that_of_the_hottest_expert():
 @pytest.mark.parametrize("load", [None, ExpertLoad(zipf=1.5)], ids=str)
 def test_folded_predictions_are_exact_where_x_cuts_tokens_too(load):
     """Two groups of experts on 8 ranks, each of 2 ranks along x and 2 along data."""
-    problem = gpt(UNBALANCED, expert_load=load, sequence=4, layers=1)
+    problem = gpt(SHARED, expert_load=load, sequence=4, layers=1)
     schedule = schedule_of(problem, Grid(data=4, x=2, expert=4), MEGATRON)
     folded, exact = (simulate(schedule, star(8), shortcuts=Shortcuts(fold=fold)) for fold in (True, False))
     assert folded.timeline.makespan == pytest.approx(exact.timeline.makespan, rel=1e-12)
@@ -272,6 +272,7 @@ def test_experts_are_checked(numbers):
 
 
 UNBALANCED = replace(EXPERTS, balance=0.0, shared=12)
+SHARED = replace(EXPERTS, shared=12)
 MEGATRON = find_scheme("megatron", sequence_parallel=True)
 
 
@@ -279,17 +280,17 @@ MEGATRON = find_scheme("megatron", sequence_parallel=True)
     ("experts", "grid", "options", "scheme"),
     [
         (EXPERTS, "data=2,z=2,expert=2", {"zero": 1}, find_scheme("4d")),
-        (UNBALANCED, "data=2,x=3", {"micro_batch": 2}, MEGATRON),
+        (SHARED, "data=2,x=3", {"micro_batch": 2}, MEGATRON),
         (UNBALANCED, "data=2,x=3,expert=2", {"zero": 3, "recompute": "full"}, MEGATRON),
         (
-            replace(UNBALANCED, every=2),
+            replace(SHARED, every=2),
             "data=2,x=3,expert=2,pipeline=2",
             {"micro_batch": 2, "layers": 4, "zero": 1, "architecture": replace(LLAMA, key_heads=3)},
             MEGATRON,
         ),
-        (UNBALANCED, "data=2,context=3", {"zero": 1, "sequence": 6}, find_scheme("megatron")),
-        (UNBALANCED, "data=2,context=2,x=2,expert=2", {"sequence": 4, "steps": 2}, MEGATRON),
-        (UNBALANCED, "data=2,context=2,z=2,expert=2", {"sequence": 4, "dropout": 0.2}, find_scheme("4d")),
+        (replace(SHARED, router="sigmoid"), "data=2,context=3", {"zero": 1, "sequence": 6}, find_scheme("megatron")),
+        (replace(SHARED, normalised=False), "data=2,context=2,x=2,expert=2", {"sequence": 4, "steps": 2}, MEGATRON),
+        (SHARED, "data=2,context=2,z=2,expert=2", {"sequence": 4, "dropout": 0.2}, find_scheme("4d")),
     ],
     ids=str,
 )
@@ -365,7 +366,7 @@ def test_tokens_above_the_capacity_of_a_rank_are_dropped_as_in_the_serial_run(gr
 @pytest.mark.parametrize("recompute", ["none", "full", KEEP])
 @pytest.mark.parametrize("options", [{}, {"pipeline": 2}, {"x": 2}], ids=str)
 def test_memory_is_the_predicted_one_where_capacity_1_leaves_no_expert_more_rows_than_the_mean(recompute, options):
-    problem = gpt(FULL, sequence=4, micro_batch=1, recompute=recompute)
+    problem = gpt(replace(FULL, balance=0.01), sequence=4, micro_batch=1, recompute=recompute)
     schedule, execution = check_training(problem, Grid(data=2, expert=2, **options), MEGATRON)
     assert max(execution.allocated_bytes.values()) == volumes(schedule, Choices()).peak_bytes_per_rank_max
 
@@ -434,7 +435,6 @@ def test_ranks_along_x_send_their_own_tokens():
         (Grid(data=2, x=2), find_scheme("megatron"), {}, "grid x=2: experts need whole tokens: x=1 is accepted"),
         (Grid(data=2, y=2), find_scheme("4d"), {}, "grid y=2: experts need whole tokens"),
         (Grid(data=2, z=2), find_scheme("bian"), {}, "grid z=2: experts need whole tokens"),
-        (Grid(data=2, x=3), MEGATRON, {}, "aux_loss 0.01 on grid x=3: .* aux_loss=0 is accepted"),
         (Grid(data=2, x=2), MEGATRON, {"experts": UNBALANCED}, "sequence 3: .* a multiple of 2 is accepted"),
     ],
     ids=str,
