@@ -116,10 +116,15 @@ def _kinds(text: str) -> list[int]:
     return []
 
 
-def expert_ranks(values: ArgumentValues, experts: Experts) -> int:
-    """Ranks that share out the experts; ranks that cut an expert share out whole experts instead, where they can."""
+def expert_ranks(values: ArgumentValues, experts: Experts) -> tuple[int, int]:
+    """Ranks that share out the experts, and ranks that cut each.
+
+    Ranks that cut experts with biases share out whole experts instead, where they can.
+    """
     ranks, cut = values.whole("expert-model-parallel-size", 1), _cuts(values)
-    return ranks * cut if cut > 1 and not experts.count % (ranks * cut) else ranks
+    if not experts.biases:
+        return ranks, cut
+    return (ranks if experts.count % (ranks * cut) else ranks * cut), 1
 
 
 def _cuts(values: ArgumentValues) -> int:
@@ -138,10 +143,11 @@ def expert_differences(values: ArgumentValues, experts: Experts | None) -> Itera
     kind = values.text("moe-router-load-balancing-type", "aux_loss")
     if kind not in (*BALANCED, "none"):
         yield f"--moe-router-load-balancing-type {kind:.40}: tokens go to the experts of the largest scores"
-    if (cut := _cuts(values)) > 1:
+    if experts.biases and (cut := _cuts(values)) > 1:
         said = "" if values.on("expert-tensor-parallel-size") else ", as many as tensor ranks"
         words = f"--expert-tensor-parallel-size {cut}{said}"
-        yield f"{words}: experts are whole, and {expert_ranks(values, experts)} ranks share them out"
+        whole, _ = expert_ranks(values, experts)
+        yield f"{words}: experts with biases are whole, and {whole} ranks share them out"
 
 
 def latent_traits(values: ArgumentValues) -> dict[str, Any]:
