@@ -170,6 +170,9 @@ def _add_part(part: Part, schedule: Schedule, result: Dependence) -> set[int]:
         _add_panel(part.panel, result)
         edges = part.panel.edges(schedule.grid, schedule.sizes[part.dimension])
         return {after - before for before, after in pairwise(edges)}
+    if part.gathered > 1:
+        own = _add_part(replace(part, gathered=1), schedule, result)
+        return {length * part.gathered for length in own}
     if part.loads:
         return _add_loaded(part, schedule, result)
     sizes = {schedule.sizes[part.dimension]}

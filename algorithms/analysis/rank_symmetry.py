@@ -72,7 +72,7 @@ def _split_by_pieces(
         if 1 < schedule.grid.length(axis) > len(classes.intervals(axis)):
             classes.starts[axis] |= _piece_boundaries(schedule, axis, classes, walks, changes)
     grid = schedule.grid
-    for axis in EXPERT_AXES if grid.expert > 1 else ():
+    for axis in EXPERT_AXES if grid.folds else ():
         if not grid.box_axes(axis) <= classes.distinct_axes and _piece_boundaries(
             schedule, axis, classes, walks, changes
         ):

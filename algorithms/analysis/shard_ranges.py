@@ -49,6 +49,11 @@ def shard_edges(op: Collective, schedule: Schedule, coordinates: Coordinates) ->
     """
     tensors = schedule.tensors
     match op:
+        case AllGather() | ReduceScatter() if op.counts:
+            part = tensors[op.source if isinstance(op, AllGather) else op.into]
+            members = range(coordinates.grid.length(op.axis))
+            parts = (part.block(coordinates.at(op.axis, member)).elements for member in members)
+            edges = tuple(accumulate(parts, initial=0))
         case AllGather():
             edges = _member_edges(op, tensors[op.source], tensors[op.into], coordinates)
         case ReduceScatter():

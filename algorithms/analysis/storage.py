@@ -216,21 +216,29 @@ class _RankBuffers:
                 if op_traffic is None:
                     return None
                 size = max(op_traffic.edges[-1], op_traffic.receive_edges[-1])
-                if op.counts and not sorts_rows(op, self._schedule):
-                    return None
                 if op.counts:
-                    return _Scratch(packed=size) if op.back else _Scratch(unpacked=size)
+                    return self._sorted(op, 0, size)
                 return _Scratch(packed=size, unpacked=size)
             case _:
                 amount = self._amounts.of(op, coordinates)
                 if amount is None:
                     return None
+                if isinstance(op, AllGather | ReduceScatter) and op.counts:
+                    whole = self._schedule.tensors[op.into if isinstance(op, AllGather) else op.source]
+                    return self._sorted(op, amount.added_elements, whole.capacity(coordinates))
                 if not isinstance(op, AllReduce) or not op.more:
                     return _Scratch(amount.added_elements)
                 return _Scratch(
                     amount.added_elements,
                     sum(self._schedule.tensors[name].capacity(coordinates) for name in op.buffers),
                 )
+
+    def _sorted(self, op: AllToAll | AllGather | ReduceScatter, added: int, size: int) -> _Scratch:
+        """Scratch of rows that are sorted by expert after they travel, or before they return."""
+        if not sorts_rows(op, self._schedule):
+            return _Scratch(added)
+        returns = op.back if isinstance(op, AllToAll) else isinstance(op, ReduceScatter)
+        return _Scratch(added, packed=size) if returns else _Scratch(added, unpacked=size)
 
 
 def is_view(schedule: Schedule, name: str) -> bool:
@@ -293,7 +301,7 @@ def gathered_in_place(schedule: Schedule) -> dict[str, AllGather]:
     gathers: dict[str, dict[str, AllGather]] = {}
     not_views: set[str] = set()
     for op in all_ops(schedule):
-        if isinstance(op, AllGather) and not is_single_rank(schedule, op.axis):
+        if isinstance(op, AllGather) and not op.counts and not is_single_rank(schedule, op.axis):
             gathers.setdefault(op.into, {}).setdefault(op.source, op)
         else:
             not_views |= {*writes(op)}
@@ -355,6 +363,11 @@ def local_copies(
     of_members = isinstance(op, AllGather | AllToAll)
     own = op_traffic.edges[op_traffic.member + 1] - op_traffic.edges[op_traffic.member] if of_members else 0
     match op:
+        case AllGather() if op.counts:
+            after = op_traffic.edges[-1] if sorts_rows(op, schedule) else 0
+            return LocalCopies(own * op_traffic.item_bytes, after * op_traffic.item_bytes)
+        case ReduceScatter() if op.counts and sorts_rows(op, schedule):
+            return LocalCopies(before=op_traffic.edges[-1] * op_traffic.item_bytes)
         case AllGather():
             return NONE if is_gathered_in_place(schedule, op) else LocalCopies(before=own * op_traffic.item_bytes)
         case Broadcast():
@@ -378,10 +391,10 @@ def local_copies(
             return NONE
 
 
-def sorts_rows(op: AllToAll, schedule: Schedule) -> bool:
+def sorts_rows(op: AllToAll | AllGather | ReduceScatter, schedule: Schedule) -> bool:
     """Whether the rows of all members are sorted by expert, or back: a rank has several experts."""
     experts = schedule.sizes[schedule.tensors[op.counts].columns.dimension]
-    return experts > schedule.grid.length(op.axis)
+    return experts > schedule.grid.expert
 
 
 def _single_rank_copies(op: CommunicationOp, schedule: Schedule, coordinates: Coordinates) -> LocalCopies:

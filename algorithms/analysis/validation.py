@@ -295,7 +295,7 @@ class _Sums:
     def _of_experts(self, axes: frozenset[Axis]) -> frozenset[Axis]:
         """Returns the axes that cut the rows of an expert, which are on the ranks that hold the expert."""
         grid = self.schedule.grid
-        return axes if grid.expert == 1 else (axes - {*WITHIN_STAGE}) | {grid.replicas}
+        return axes if not grid.folds else (axes - {*WITHIN_STAGE}) | {grid.replicas}
 
     def _shared(self, tensor: Tensor) -> frozenset[Axis]:
         """Returns the axes whose members each hold only their own panels of a tensor."""

@@ -1,6 +1,7 @@
 """The process grid: a pipeline × data × context × z × y × x box of ranks, and the groups along its axes.
 
-Experts have their own factorisation of the ranks of a pipeline stage, data × context × z × y × x = replica × expert:
+Experts have their own factorisation of the ranks of a pipeline stage, data × context × z × y × x = replica × expert ×
+expert_tensor:
 
     data=4, x=2, expert=4
     rank                  0  1  2  3  4  5  6  7
@@ -9,13 +10,14 @@ Experts have their own factorisation of the ranks of a pipeline stage, data × c
     expert coordinate     0  1  2  3  0  1  2  3      ranks of one group share out all experts
     replica coordinate    0  0  0  0  1  1  1  1      ranks of one group hold the same experts
 
-So a dense layer sees the box, and a layer of experts sees replica × expert.  `expert` adds no ranks.  The ranks of a
-stage are numbered in the order of the axes.  Ranks of a group have equal distances; where pipeline is neither the
-slowest nor the fastest axis of several ranks, that needs as many ranks along expert as are faster than pipeline.
+So a dense layer sees the box, and a layer of experts sees the three factors.  Ranks along `expert_tensor` are the
+fastest of these: they hold other columns of the same experts.  `expert` and `expert_tensor` add no ranks.  The ranks of
+a stage are numbered in the order of the axes.  Ranks of a group have equal distances; where pipeline is neither the
+slowest nor the fastest axis of several ranks, that needs as many ranks along both as are faster than pipeline.
 
 Source: Singh et al., "A Hybrid Tensor-Expert-Data Parallelism Approach to Optimize Mixture-of-Experts Training" (TED),
-ICS 2023, section 4; NVIDIA, Megatron Core, `--expert-model-parallel-size` and `--expert-tensor-parallel-size 1`,
-megatron.core.parallel_state (a rank generator of its own for experts).
+ICS 2023, section 4; NVIDIA, Megatron Core, `--expert-model-parallel-size` and `--expert-tensor-parallel-size`,
+megatron.core.parallel_state (a rank generator of its own for experts, whose tensor ranks are the fastest).
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,23 +38,28 @@ TRADE_NAMES = {
     "fsdp": "z",
     "zero": "z",
     "ep": "expert",
+    "etp": "expert_tensor",
+    "expert-tensor": "expert_tensor",
 }
 """Other names of axes, for error messages."""
 MOST_RANKS = 1 << 22
 """Most ranks of a grid: a schedule of more is not answered within a minute."""
 
-Axis = Literal["pipeline", "data", "context", "z", "y", "x", "expert", "replica"]
+Axis = Literal["pipeline", "data", "context", "z", "y", "x", "expert", "replica", "expert_tensor"]
 AXES: tuple[Axis, ...] = ("pipeline", "data", "context", "z", "y", "x")
 """Axes of the box: their lengths multiply to the number of ranks."""
-EXPERT_AXES: tuple[Axis, ...] = ("expert", "replica")
-"""The two factors of the ranks of a pipeline stage in layers of experts."""
+EXPERT_AXES: tuple[Axis, ...] = ("expert", "replica", "expert_tensor")
+"""The three factors of the ranks of a pipeline stage in layers of experts."""
 WITHIN_STAGE: tuple[Axis, ...] = AXES[1:]
 """Axes along which the ranks of a pipeline stage differ."""
 ALL_AXES: tuple[Axis, ...] = get_args(Axis)
 EXPERT: Axis = "expert"
 REPLICA: Axis = "replica"
+EXPERT_TENSOR: Axis = "expert_tensor"
+FOLDED_AXES: tuple[Axis, ...] = (EXPERT, EXPERT_TENSOR)
+"""The factors that a grid states; replica is what remains of the ranks of a stage."""
 DEFAULT_ORDER: tuple[Axis, ...] = ("x", "y", "z", "context", "data", "pipeline")
-NEWER_AXES: tuple[Axis, ...] = ("pipeline", "context", EXPERT)
+NEWER_AXES: tuple[Axis, ...] = ("pipeline", "context", *FOLDED_AXES)
 """Axes that records hold only where they are longer than 1."""
 
 
@@ -73,11 +80,14 @@ class Grid(ShortRepr):
     >>> grid = Grid(data=4, x=2, expert=2)
     >>> grid.size, grid.group(5, "data"), grid.group(5, "expert"), grid.group(5, "replica")
     (8, (1, 3, 5, 7), (4, 5), (1, 3, 5, 7))
+    >>> grid = Grid(data=4, x=2, expert=2, expert_tensor=2)
+    >>> grid.group(5, "expert_tensor"), grid.group(5, "expert"), grid.group(5, "replica")
+    ((4, 5), (5, 7), (1, 5))
 
     Raises
     ------
-    InputError : a length below one; an order that names an axis twice; ranks along expert that do not divide those of
-        a stage, or that the order of the axes spaces unevenly
+    InputError : a length below one; an order that names an axis twice; ranks along expert and expert_tensor that do not
+        divide those of a stage, or that the order of the axes spaces unevenly
     """
 
     data: int = 1
@@ -88,9 +98,10 @@ class Grid(ShortRepr):
     context: int = 1
     order: tuple[Axis, ...] = DEFAULT_ORDER
     expert: int = 1
+    expert_tensor: int = 1
 
     def __post_init__(self) -> None:
-        for axis in (*AXES, EXPERT):
+        for axis in (*AXES, *FOLDED_AXES):
             if self.length(axis) < 1:
                 raise InputError(f"grid axis {axis}={self.length(axis)}: a length is a whole number from 1")
         if self.size > MOST_RANKS:
@@ -98,7 +109,7 @@ class Grid(ShortRepr):
         if len(set(self.order)) < len(self.order) or not set(self.order) <= set(AXES):
             raise InputError(f"order {','.join(self.order)} must name each of {','.join(AXES)} at most once")
         object.__setattr__(self, "order", complete_order(self.order))
-        if self.expert > 1:
+        if self.folds:
             self._check_experts()
 
     def _check_experts(self) -> None:
@@ -108,19 +119,35 @@ class Grid(ShortRepr):
         ------
         InputError : names the accepted lengths
         """
-        ranks = self.stage_size
-        if ranks % self.expert:
-            divisors = ", ".join(str(length) for length in range(1, ranks + 1) if not ranks % length)
+        ranks, tensor = self.stage_size, self.expert_tensor
+        if ranks % tensor:
             raise InputError(
-                f"grid expert={self.expert}: groups of that many of the {ranks} ranks of a pipeline stage share out "
-                f"the experts, so it divides {ranks}: accepted are {divisors}"
+                f"grid expert_tensor={tensor}: groups of that many of the {ranks} ranks of a pipeline stage cut each "
+                f"expert, so it divides {ranks}: accepted are {_divisors(ranks)}"
+            )
+        if ranks % (self.expert * tensor):
+            of_them = f" times expert_tensor={tensor}" if tensor > 1 else ""
+            raise InputError(
+                f"grid expert={self.expert}{of_them}: groups of that many of the {ranks} ranks of a pipeline stage "
+                f"share out the experts, so it divides {ranks}: accepted are {_divisors(ranks // tensor)}"
             )
         faster = self._faster_than_pipeline
-        if self.pipeline > 1 and 1 < faster < ranks and self.expert != faster:
+        if self.pipeline > 1 and 1 < faster < ranks and self._sharing != faster:
+            accepted = f"expert={faster // tensor}" if not faster % tensor else f"expert={faster},expert_tensor=1"
             raise InputError(
                 f"grid expert={self.expert} on order {','.join(self.order)}: pipeline lies between the ranks of a "
-                f"stage: expert={faster} is accepted, and so is pipeline last"
+                f"stage: {accepted} is accepted, and so is pipeline last"
             )
+
+    @property
+    def folds(self) -> bool:
+        """Whether experts have a factorisation of the ranks of a stage that differs from that of dense layers."""
+        return self._sharing > 1
+
+    @property
+    def _sharing(self) -> int:
+        """Number of ranks that hold all experts together, each rank another part."""
+        return self.expert * self.expert_tensor
 
     @property
     def stage_size(self) -> int:
@@ -140,30 +167,36 @@ class Grid(ShortRepr):
     @property
     def lengths(self) -> dict[Axis, int]:
         """Length of each axis, as records hold it; the newer axes only where they are longer than 1."""
-        return {axis: self.length(axis) for axis in (*AXES, EXPERT) if axis not in NEWER_AXES or self.length(axis) > 1}
+        return {
+            axis: self.length(axis) for axis in (*AXES, *FOLDED_AXES) if axis not in NEWER_AXES or self.length(axis) > 1
+        }
 
     @property
     def axes(self) -> tuple[Axis, ...]:
         """Axes along which ranks have coordinates: those of the box, and those of experts if ranks share them out."""
-        return AXES if self.expert == 1 else ALL_AXES
+        return ALL_AXES if self.folds else AXES
 
     @property
     def replicas(self) -> Axis:
         """Axis whose ranks hold the same experts."""
-        return "data" if self.expert == 1 else "replica"
+        return "replica" if self.folds else "data"
 
     def length(self, axis: Axis) -> int:
         """Number of ranks along `axis`."""
         if axis == "replica":
-            return self.stage_size // self.expert
+            return self.stage_size // self._sharing
         length: int = getattr(self, axis)
         return length
 
     def stride(self, axis: Axis) -> int:
         """Distance, in ranks, between two neighbours along `axis`."""
         if axis in EXPERT_AXES:
-            return self._distance(self.expert if axis == "replica" else 1)
+            return self._distance(self._places_before(axis))
         return prod(self.length(faster) for faster in self.order[: self.order.index(axis)])
+
+    def _places_before(self, axis: Axis) -> int:
+        """Distance of two neighbours along an axis of experts in the numbering of the ranks of a stage."""
+        return {"expert_tensor": 1, "expert": self.expert_tensor}.get(axis, self._sharing)
 
     def _distance(self, position: int) -> int:
         """Distance, in ranks, between the first rank of a stage and the rank at a position in the stage."""
@@ -180,10 +213,11 @@ class Grid(ShortRepr):
 
     def with_expert_axes(self, along: Mapping[Axis, int]) -> dict[Axis, int]:
         """The coordinates with those along the axes of experts, if ranks share out experts."""
-        if self.expert == 1:
+        if not self.folds:
             return dict(along)
-        replica, expert = divmod(self._position(along), self.expert)
-        return {**along, "expert": expert, "replica": replica}
+        group, tensor = divmod(self._position(along), self.expert_tensor)
+        replica, expert = divmod(group, self.expert)
+        return {**along, "expert": expert, "replica": replica, "expert_tensor": tensor}
 
     def _position(self, along: Mapping[Axis, int]) -> int:
         """Number of a rank among those of its stage."""
@@ -202,11 +236,14 @@ class Grid(ShortRepr):
         """
         if axis not in EXPERT_AXES:
             return {axis}
+        if self.length(axis) == 1:
+            return set()
+        step = self._places_before(axis)
         faster, changing = 1, set[Axis]()
         for box_axis in self.order:
             if box_axis == "pipeline" or (length := self.length(box_axis)) == 1:
                 continue
-            if faster % self.expert if axis == "expert" else self.expert % (faster * length):
+            if faster % (step * self.length(axis)) and step % (faster * length):
                 changing.add(box_axis)
             faster *= length
         return changing
@@ -219,11 +256,11 @@ class Grid(ShortRepr):
         >>> moved["data"], moved["x"]
         (1, 1)
         """
-        if self.expert == 1:
+        if not self.folds:
             return {**along, axis: coordinate}
         moved = {**along, axis: coordinate}
         if axis in EXPERT_AXES:
-            position = moved["replica"] * self.expert + moved["expert"]
+            position = sum(moved[folded] * self._places_before(folded) for folded in EXPERT_AXES)
             for box_axis in self.order:
                 if box_axis != "pipeline":
                     position, moved[box_axis] = divmod(position, self.length(box_axis))
@@ -246,7 +283,9 @@ class Grid(ShortRepr):
                 yield self.group(rank, axis)
 
     def __str__(self) -> str:
-        return ",".join(f"{axis}={self.length(axis)}" for axis in (*AXES, EXPERT) if self.length(axis) > 1) or "x=1"
+        return (
+            ",".join(f"{axis}={self.length(axis)}" for axis in (*AXES, *FOLDED_AXES) if self.length(axis) > 1) or "x=1"
+        )
 
 
 def parse_order(text: str) -> tuple[Axis, ...]:
@@ -295,8 +334,13 @@ def parse_grid(text: str, order: tuple[Axis, ...] = DEFAULT_ORDER) -> Grid:
     return Grid(**lengths, order=order)
 
 
+def _divisors(number: int) -> str:
+    """The numbers that divide a number, in words."""
+    return ", ".join(str(length) for length in range(1, number + 1) if not number % length)
+
+
 def _axis(name: str, where: str) -> Axis:
-    accepted: tuple[Axis, ...] = AXES if where == "order" else (*AXES, EXPERT)
+    accepted: tuple[Axis, ...] = AXES if where == "order" else (*AXES, *FOLDED_AXES)
     for axis in accepted:
         if name == axis:
             return axis
@@ -305,4 +349,4 @@ def _axis(name: str, where: str) -> Axis:
     raise InputError(f"{where}: unknown axis {name!r}; the axes are {', '.join(accepted)}{hint}")
 
 
-assert {field.name for field in fields(Grid)} == {*AXES, EXPERT, "order"}
+assert {field.name for field in fields(Grid)} == {*AXES, *FOLDED_AXES, "order"}

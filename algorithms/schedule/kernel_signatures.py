@@ -111,6 +111,8 @@ Function = Literal[
     "square_sum_kept",
     "route",
     "route_gradient",
+    "sequence_loads",
+    "route_gradient_by_loads",
     "permute",
     "permute_gradient",
     "combine",
@@ -280,6 +282,10 @@ SIGNATURES: dict[Function, KernelSignature] = {
     "route_gradient": KernelSignature(
         into=("m e", "1 1"), sources=("m e", "m k", "m k"), sums=(None, ("rows", 0)), flops=16
     ),
+    "sequence_loads": KernelSignature(into=("- e",), sources=("m k",), sums=(("rows", 0),), flops=1),
+    "route_gradient_by_loads": KernelSignature(
+        into=("m e", "1 1"), sources=("m e", "m k", "m k", "- e"), sums=(None, ("rows", 0)), flops=16
+    ),
     "permute": KernelSignature(into=("(top_k)m h",), sources=("m h", "m k"), flops=0),
     "permute_gradient": KernelSignature(into=("m h",), sources=("(top_k)m h", "m k")),
     "combine": KernelSignature(into=("m h",), sources=("(top_k)m h", "m k", "m k"), flops=2),
@@ -294,7 +300,8 @@ SIGNATURES: dict[Function, KernelSignature] = {
     ),
 }
 ROUTING: tuple[Function, ...] = (
-    "route", "route_gradient", "permute", "permute_gradient", "combine", "combine_gradient",
+    "route", "route_gradient", "sequence_loads", "route_gradient_by_loads",
+    "permute", "permute_gradient", "combine", "combine_gradient",
 )  # fmt: skip
 """Functions that send tokens to experts: `chosen`, `shares` and `places` have a column for each chosen expert."""
 OF_EXPERTS: tuple[Function, ...] = ("add_expert_bias", "expert_column_sums")

@@ -139,18 +139,26 @@ class Communication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllGather(Communication):
-    """Every member gets the concatenation of all members' parts."""
+    """Every member gets the concatenation of all members' parts.
+
+    With `counts`, the parts are rows that routers sent, which the whole has sorted by expert.
+    """
 
     source: str
     into: str
+    counts: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReduceScatter(Communication):
-    """Every member gets its part of the sum of all members' sources.  Overwrites `source`."""
+    """Every member gets its part of the sum of all members' sources.  Overwrites `source`.
+
+    With `counts`, the parts are rows that routers sent, which the source has sorted by expert.
+    """
 
     source: str
     into: str
+    counts: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,7 +301,7 @@ def reads(op: Op) -> tuple[str, ...]:
             return op.sources + op.updates
         case AllReduce():
             return op.buffers
-        case AllToAll() if op.counts:
+        case AllToAll() | AllGather() | ReduceScatter() if op.counts:
             return (op.source, op.counts)
         case Barrier() | Receive():
             return ()

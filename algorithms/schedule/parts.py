@@ -97,7 +97,7 @@ class Coordinates:
     indices: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.grid.expert > 1:
+        if self.grid.folds:
             object.__setattr__(self, "along", self.grid.with_expert_axes(self.along))
 
     def at(self, axis: Axis, coordinate: int) -> "Coordinates":
@@ -192,6 +192,7 @@ class Part:
         microbatch); index 0 is not accepted, because an index is 0 outside its loop
     loads : expected rows of each expert, in any unit; the rank has those of its experts instead of an even part
     dropped : expected rows that no expert takes, in the unit of `loads`
+    gathered : number of ranks whose rows the rank has, as many of each as its own: those that cut its experts
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> rows = Part("m", ("data", "z"))
@@ -223,6 +224,7 @@ class Part:
     in_iteration: tuple[str, int, str] | None = None
     loads: tuple[int, ...] = ()
     dropped: int = 0
+    gathered: int = 1
 
     def __post_init__(self) -> None:
         assert self.in_iteration is None or self.in_iteration[1] > 0, self.in_iteration
@@ -260,7 +262,8 @@ class Part:
         if self.band is not None:
             first, last = self.band_of(stop - start)
             start, stop = start + first, start + last
-        return (start, start + self.loaded(stop - start, coordinates)) if self.loads else (start, stop)
+        length = self.loaded(stop - start, coordinates) if self.loads else stop - start
+        return start, start + length * self.gathered
 
     def loaded(self, length: int, coordinates: Coordinates) -> int:
         """Rows of the experts of a rank, where each rank of its group sends `length` rows."""

@@ -4,8 +4,8 @@
     z, context  each rank routes its own tokens
     x           the same, with sequence parallelism, where ranks along x have different tokens between two products
 
-Groups of consecutive ranks of a stage, on whichever of these axes, share out the experts (`grid.py`).  So experts are
-whole matrices on every rank: Megatron-LM's `--expert-tensor-parallel-size 1`.
+Groups of consecutive ranks of a stage, on whichever of these axes, share out the experts, and cut each of them over
+`expert_tensor` (`grid.py`): Megatron-LM's `--expert-tensor-parallel-size`.
 
 Source: Liu et al., "MoE Parallel Folding", arXiv 2504.14960, section 3; NVIDIA, Megatron Core,
 megatron.core.transformer.moe (sequence parallelism is needed beside tensor parallelism).
@@ -14,7 +14,7 @@ megatron.core.transformer.moe (sequence parallelism is needed beside tensor para
 from math import prod
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
+from quadrille.algorithms.schedule.grid import AXES, FOLDED_AXES, Axis, Grid
 from quadrille.algorithms.training.experts import Experts
 from quadrille.algorithms.training.scheme import Scheme
 
@@ -39,8 +39,9 @@ def check_expert_grid(experts: Experts | None, grid: Grid, scheme: Scheme, seque
         experts do not, or sequences that cannot be cut
     """
     if experts is None:
-        if grid.expert > 1:
-            raise InputError(f"grid expert={grid.expert}: the model has no experts; leave the axis out")
+        for axis in FOLDED_AXES:
+            if grid.length(axis) > 1:
+                raise InputError(f"grid {axis}={grid.length(axis)}: the model has no experts; leave the axis out")
         return
     experts.check(grid)
     cuts = _accepted_cuts(scheme)
@@ -51,11 +52,6 @@ def check_expert_grid(experts: Experts | None, grid: Grid, scheme: Scheme, seque
                 "scheme megatron and --sequence-parallel, z with scheme 4d, context, data, expert and pipeline"
             )
     within = [axis for axis in scheme.stream.finer if grid.length(axis) > 1]
-    if within and experts.balance:
-        raise InputError(
-            f"aux_loss {experts.balance:g} on grid {within[0]}={grid.length(within[0])}: the auxiliary loss is that of "
-            f"whole sequences, and {within[0]} cuts them: aux_loss=0 is accepted"
-        )
     parts = prod(grid.length(axis) for axis in within)
     if sequence % parts:
         raise InputError(

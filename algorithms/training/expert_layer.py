@@ -10,9 +10,8 @@ has.  Ranks of one group along `expert` share out the experts; ranks along `repl
 Other axes that cut tokens (z, context, and x with sequence parallelism) cut them here, too: each rank routes its own
 tokens, and the ranks of a stage share out the experts, whichever axes they differ along.
 
-The auxiliary loss keeps loads even.  It is that of each sequence, so it is the same on every grid and in microbatches:
-
-    coefficient · mean over sequences of  experts / (k s) · Σ rows of expert · mean share of expert
+The auxiliary loss keeps loads even.  It is that of each sequence (`router_gradient.py`), so it is the same on every
+grid and in microbatches.
 
 Source: Shazeer et al., "Outrageously Large Neural Networks: The Sparsely-Gated Mixture-of-Experts Layer", ICLR 2017;
 Fedus, Zoph, Shazeer, "Switch Transformers", JMLR 23, 2022, section 2.2 (auxiliary loss); Jiang et al., "Mixtral of
@@ -22,25 +21,25 @@ megatron.core.transformer.moe.moe_utils (a group's score is the sum of its ⌊k 
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from quadrille.algorithms.matmuls.matmul import Gathered
-from quadrille.algorithms.schedule.grid import EXPERT, Axis, Grid
+from quadrille.algorithms.schedule.grid import EXPERT, EXPERT_TENSOR, Axis, Grid
 from quadrille.algorithms.schedule.kernel_signatures import Function
-from quadrille.algorithms.schedule.ops import AllGather, AllToAll, Gemm, Kernel, SmallPrecision
+from quadrille.algorithms.schedule.ops import Gemm, GemmLayout, Kernel, SmallPrecision
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import Program
-from quadrille.algorithms.schedule.routed_rows import RoutedRows
-from quadrille.algorithms.schedule.tensors import Copies, ElementType, Tensor
+from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.every_token import EveryToken, added_gradient
+from quadrille.algorithms.training.expert_exchange import BETWEEN, INTEGERS, ExpertExchange
 from quadrille.algorithms.training.expert_grid import token_axes
-from quadrille.algorithms.training.experts import EXPERTS, ROUTERS, STAGES, Experts
-from quadrille.algorithms.training.layers import AUXILIARY_LOSS, Layer, Parameter
+from quadrille.algorithms.training.experts import EXPERTS, Experts
+from quadrille.algorithms.training.layers import Layer, Parameter
+from quadrille.algorithms.training.router_gradient import RouterGradient
 from quadrille.algorithms.training.scheme import Scheme
 from quadrille.algorithms.training.small_experts import small_experts
 
-PART = f"{AUXILIARY_LOSS} of a layer"
-INTEGERS: ElementType = "int32"
+TRANSPOSED = " transposed"
+"""End of the name of the second matrices of experts where ranks cut these: a rank has columns of the transposed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +80,18 @@ class ExpertMlp:
 
     @property
     def is_spread(self) -> bool:
-        """Whether several ranks share out the experts."""
-        return self.grid.expert > 1
+        """Whether several ranks share out the experts, or cut them."""
+        return self.grid.folds
+
+    @property
+    def exchange(self) -> ExpertExchange:
+        """The exchange of rows among these ranks."""
+        return ExpertExchange(self.experts, self.grid, self.copies)
+
+    @property
+    def _inner_cuts(self) -> tuple[Axis, ...]:
+        """Axes that cut the inner columns of each expert."""
+        return (EXPERT_TENSOR,) if self.grid.expert_tensor > 1 else ()
 
     def cuts(self, scheme: Scheme) -> tuple[Axis, ...]:
         """Axes beside data that cut the tokens."""
@@ -91,7 +100,7 @@ class ExpertMlp:
     @property
     def counts(self) -> str:
         """The tensor of the rows of each expert, from all ranks that send to a rank."""
-        return "all counts" if self.is_spread else "counts"
+        return self.exchange.counts
 
     def layers(self, scheme: Scheme) -> tuple[Layer, ...]:
         """The layers of the MLP whose output is `E`, with the gradient `dN2` of its input."""
@@ -122,35 +131,28 @@ class ExpertMlp:
             (*self._routing_tensors(scheme), *self._row_tensors(scheme)),
             self._parameters(scheme),
             self._forward(),
-            self._backward(),
+            self._backward(self._router_gradient(scheme).ops()),
         )
         return layer if self.products is None else small_experts(layer, self.products, self.copies)
 
     def _routing_tensors(self, scheme: Scheme) -> tuple[Tensor, ...]:
         """The choices of the router, and the gradients of its scores."""
         stream, chosen = scheme.stream, Part("chosen")
-        cuts, experts = self.cuts(scheme), Part(EXPERTS)
-        routers = Part(ROUTERS, ("replica", EXPERT) if self.is_spread else (*cuts, "data"))
-        stage = Part(STAGES, ("pipeline",))
-        counts = Tensor("counts", routers, experts, copies=self.copies, dtype=INTEGERS)
-        of_group = replace(counts, name="all counts", rows=Part(ROUTERS, ("replica",)))
-        scores = stream if stream.finer else scheme.inner
         return (
             *(
                 replace(stream.tensor(name, self.rows, chosen, self.copies), dtype=INTEGERS, columns=chosen)
                 for name in ("chosen", "places")
             ),
             *(replace(stream.tensor("shares", self.rows, chosen, self.copies), columns=chosen),),
-            counts,
-            *((of_group,) if self.is_spread else ()),
+            *self.exchange.count_tensors((*self.cuts(scheme), "data")),
             replace(stream.tensor("dshares", self.rows, chosen), columns=chosen),
-            scores.tensor("dscores", self.rows, experts),
-            Tensor(PART, stage, Part("one")),
+            *self._router_gradient(scheme).tensors(),
         )
 
     def _row_tensors(self, scheme: Scheme) -> tuple[Tensor, ...]:
         """Rows of tokens for each chosen expert: at the rank of the token, and at the rank of the expert."""
-        hidden, inner, up = Part("hidden"), Part("expert inner"), Part("expert inner", unit=self.up_columns)
+        hidden, inner = Part("hidden"), Part("expert inner", self._inner_cuts)
+        up = replace(inner, unit=self.up_columns)
         of_tokens = scheme.stream.cut_rows(replace(self.rows, unit=self.rows.unit * self.experts.chosen))
         of_experts = self._of_experts(of_tokens) if self.is_spread else of_tokens
         stays: tuple[tuple[str, Part, Copies], ...] = (
@@ -166,12 +168,12 @@ class ExpertMlp:
             ("dexpert I", hidden, ()),
             *((("expert O", hidden, ()), ("dexpert O", hidden, ())) if self.is_spread else ()),
         )
+        of_group = replace(of_experts, gathered=self.grid.expert_tensor)
+        between = [name for rows in BETWEEN for name in self.exchange.between(rows)]
         return (
             *(Tensor(name, of_tokens, columns, copies=copies) for name, columns, copies in home),
-            *(
-                Tensor(name, of_experts, columns, copies=copies, routed=self.is_spread)
-                for name, columns, copies in away
-            ),
+            *(Tensor(name, of_experts, hidden, routed=True) for name in between),
+            *(Tensor(name, of_group, columns, copies=copies, routed=self.is_spread) for name, columns, copies in away),
         )
 
     def _of_experts(self, of_tokens: Part) -> Part:
@@ -181,13 +183,14 @@ class ExpertMlp:
 
     def _parameters(self, scheme: Scheme) -> tuple[Parameter, ...]:
         """The weights of all experts of a rank, one below the other."""
-        axes: tuple[Axis, ...] = (EXPERT,) if self.is_spread else ()
-        replicas = self.grid.replicas
-        up, down = (Part(EXPERTS, axes, unit=height) for height in (self.hidden, self.experts.inner))
-        columns = Part("expert inner", unit=self.up_columns), Part("hidden")
+        axes: tuple[Axis, ...] = (EXPERT,) if self.grid.expert > 1 else ()
+        replicas, cut = self.grid.replicas, bool(self._inner_cuts)
+        inner = Part("expert inner", self._inner_cuts)
+        heights = self.hidden, self.hidden if cut else self.experts.inner
+        columns = replace(inner, unit=self.up_columns), inner if cut else Part("hidden")
         tensors = (
-            Tensor(f"experts {name} W", rows, width, copies=self.copies)
-            for name, rows, width in zip(("up", "down"), (up, down), columns, strict=True)
+            Tensor(name, Part(EXPERTS, axes, unit=height), width, copies=self.copies)
+            for name, height, width in zip(("experts up W", self._down), heights, columns, strict=True)
         )
         summed_over = (replicas,) if self.is_spread else (*self.cuts(scheme), replicas)
         weights = tuple(Parameter(tensor, summed_over, replicas=replicas) for tensor in tensors)
@@ -220,8 +223,25 @@ class ExpertMlp:
     def _kernel(self, name: str, function: Function, into: tuple[str, ...], sources: tuple[str, ...]) -> Kernel:
         return Kernel(name=name, function=function, into=into, sources=sources, scalars=self._scalars)
 
-    def _product(self, name: str, a: str, b: str, c: str, layout: Literal["NN", "NT", "TN"]) -> Gemm:
+    def _product(self, name: str, a: str, b: str, c: str, layout: GemmLayout) -> Gemm:
         return Gemm(name=f"experts {name}", a=a, b=b, c=c, layout=layout, counts=self.counts)
+
+    @property
+    def _down(self) -> str:
+        """The second matrices of experts, or the transposed ones."""
+        return f"experts down W{TRANSPOSED if self._inner_cuts else ''}"
+
+    def _down_product(self, into: str) -> Gemm:
+        return self._product("down multiply", "expert G", self._down, into, "NT" if self._inner_cuts else "NN")
+
+    def _down_gradients(self, gradient: str) -> Program:
+        """The products for the gradients of the rows and of the second matrices."""
+        first, second = (gradient, "expert G") if self._inner_cuts else ("expert G", gradient)
+        layout: GemmLayout = "NN" if self._inner_cuts else "NT"
+        return (
+            self._product("down multiply dI", gradient, self._down, "dexpert G", layout),
+            self._product("down multiply dW", first, second, f"d{self._down}", "TN"),
+        )
 
     def _bias(self, name: str, into: str) -> Program:
         """The op that adds the bias of its expert to each row, if experts have biases."""
@@ -235,30 +255,15 @@ class ExpertMlp:
         sums = Kernel(name=f"experts {name} sum db", function="expert_column_sums", into=into, sources=sources)
         return (sums,) if self.experts.biases else ()
 
-    def _exchange(self, name: str, source: str, into: str, *, back: bool) -> Program:
-        """Rows sent to the ranks of their experts, or back; nothing where a rank has all experts."""
-        if not self.is_spread:
-            return ()
-        experts = self.experts
-        routed = RoutedRows(experts.count, experts.chosen, experts.groups, experts.chosen_groups)
-        return (
-            AllToAll(name=name, axis=EXPERT, source=source, into=into, counts=self.counts, back=back, routed=routed),
-        )
-
     def _forward(self) -> Program:
         routing = ("chosen", "shares", "places", "counts")
-        sent, received, multiplied, returned = (
-            ("sent rows", "expert I", "expert O", "returned rows")
-            if self.is_spread
-            else ("expert I", "expert I", "returned rows", "returned rows")
-        )
-        gather = AllGather(name="gather counts", axis=EXPERT, source="counts", into="all counts")
+        sent, multiplied = ("sent rows", "expert O") if self.is_spread else ("expert I", "returned rows")
         return (
             Kernel(name="route", function="route", into=routing, sources=("scores",), scalars=self._routing_scalars),
-            *((gather,) if self.is_spread else ()),
+            *self.exchange.gather_counts(),
             self._kernel("permute", "permute", (sent,), (self.source, "places")),
-            *self._exchange("send to experts", sent, received, back=False),
-            self._product("up multiply", received, "experts up W", "expert U", "NN"),
+            *self.exchange.there("rows", sent, "expert I"),
+            self._product("up multiply", "expert I", "experts up W", "expert U", "NN"),
             *self._bias("up", "expert U"),
             Kernel(
                 name=f"experts {self.functions[0]}",
@@ -266,13 +271,13 @@ class ExpertMlp:
                 into=("expert G",),
                 sources=("expert U",),
             ),
-            self._product("down multiply", "expert G", "experts down W", multiplied, "NN"),
+            self._down_product(multiplied),
             *self._bias("down", multiplied),
-            *self._exchange("return from experts", multiplied, returned, back=True),
-            self._kernel("combine", "combine", ("E",), (returned, "shares", "places")),
+            *self.exchange.back("rows", multiplied, "returned rows"),
+            self._kernel("combine", "combine", ("E",), ("returned rows", "shares", "places")),
         )
 
-    def _backward(self) -> Program:
+    def _backward(self, router_gradient: Program) -> Program:
         name, gradient = self.functions
         far, near = ("dexpert O", "dsent rows") if self.is_spread else ("dreturned rows", "dexpert I")
         return (
@@ -282,10 +287,9 @@ class ExpertMlp:
                 ("dreturned rows", "dshares"),
                 (self.into_gradient, "returned rows", "shares", "places"),
             ),
-            *self._exchange("send gradient to experts", "dreturned rows", far, back=False),
+            *self.exchange.there("gradient", "dreturned rows", far),
             *self._bias_gradient("down", far),
-            self._product("down multiply dI", far, "experts down W", "dexpert G", "NT"),
-            self._product("down multiply dW", "expert G", far, "dexperts down W", "TN"),
+            *self._down_gradients(far),
             Kernel(
                 name=f"experts {name} gradient",
                 function=gradient,
@@ -295,24 +299,14 @@ class ExpertMlp:
             *self._bias_gradient("up", "dexpert U"),
             self._product("up multiply dI", "dexpert U", "experts up W", "dexpert I", "NT"),
             self._product("up multiply dW", "expert I", "dexpert U", "dexperts up W", "TN"),
-            *self._exchange("return gradient from experts", "dexpert I", near, back=True),
+            *self.exchange.back("gradient", "dexpert I", near),
             self._kernel("permute gradient", "permute_gradient", ("dN2",), (near, "places")),
-            *self._route_gradient(),
+            *router_gradient,
         )
 
-    def _route_gradient(self) -> Program:
-        """The gradient of the scores, with that of the auxiliary loss, which is added up."""
-        scalars = (
-            *self._routing_scalars,
-            ("sequence", float(self.sequence)),
-            ("balance", self.experts.balance / self.batch),
-        )
-        kernel = Kernel(
-            name="route gradient",
-            function="route_gradient",
-            into=("dscores", PART),
-            sources=("scores", "chosen", "dshares"),
-            scalars=scalars,
-        )
-        add = Kernel(name=f"add {AUXILIARY_LOSS}", function="add_to", updates=(AUXILIARY_LOSS,), sources=(PART,))
-        return (kernel, add) if self.experts.balance else (kernel,)
+    def _router_gradient(self, scheme: Scheme) -> RouterGradient:
+        """The gradient of the scores, with that of the auxiliary loss."""
+        tokens = scheme.stream if scheme.stream.finer else scheme.inner
+        within = tuple(axis for axis in scheme.stream.finer if self.grid.length(axis) > 1)
+        sizes = scheme.context, self.sequence, self.batch
+        return RouterGradient(self.experts, self.rows, tokens, within, *sizes, self._routing_scalars)

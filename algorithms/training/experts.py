@@ -205,17 +205,28 @@ class Experts(ShortRepr):
         return tuple(min(load, most) for load in loads)
 
     def check(self, grid: Grid) -> None:
-        """Checks that the ranks along the expert axis can share out the experts.
+        """Checks that the ranks along expert can share out the experts, and those along expert_tensor cut each.
 
         Raises
         ------
-        InputError : ranks that do not divide the experts
+        InputError : ranks that do not divide the experts or their width, or biases of experts that ranks cut
         """
         if self.count % grid.expert:
             divisors = ", ".join(str(ranks) for ranks in range(1, self.count + 1) if not self.count % ranks)
             raise InputError(
                 f"grid expert={grid.expert}: the ranks along expert share out the experts, so it must divide "
                 f"experts = {self.count}: accepted are {divisors}"
+            )
+        tensor = grid.expert_tensor
+        if self.inner % tensor:
+            raise InputError(
+                f"grid expert_tensor={tensor}: its ranks cut the columns of each expert, so it must divide "
+                f"expert_ffn = {self.inner}"
+            )
+        if self.biases and tensor > 1:
+            raise InputError(
+                f"grid expert_tensor={tensor}: no schedule cuts experts with biases: expert_tensor=1 is accepted, and "
+                "so is expert_biases=no"
             )
 
 

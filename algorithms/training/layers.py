@@ -11,6 +11,8 @@ LOSS = "loss"
 """Tensor of the loss in every problem, one copy for each step."""
 AUXILIARY_LOSS = "auxiliary loss"
 """Tensor of the loss that keeps the loads of experts even: a row for each pipeline stage, one copy for each step."""
+SEQUENCE_LOADS = "sequence loads"
+"""Tensor of the rows of each expert in every sequence, where several ranks share sequences."""
 BUCKET = "bucket"
 """Loop over the buckets of a parameter."""
 Start = str

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Products
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType, Tensor
+from quadrille.algorithms.training.layers import SEQUENCE_LOADS
 
 GRADIENT_BYTES = (4, 2)
 
@@ -68,6 +69,6 @@ class Precision:
 
 
 def in_dtype_of_statistics(tensor: Tensor, dtype: DType | None) -> Tensor:
-    """Returns the tensor, with the dtype of statistics if it holds sums, one or two columns."""
-    sums = tensor.dtype is None and tensor.columns.dimension in ("one", "two")
-    return replace(tensor, dtype=dtype) if sums else tensor
+    """Returns the tensor, with the dtype of statistics if it holds sums: one or two columns, or counts."""
+    sums = tensor.columns.dimension in ("one", "two") or tensor.name == SEQUENCE_LOADS
+    return replace(tensor, dtype=dtype) if sums and tensor.dtype is None else tensor

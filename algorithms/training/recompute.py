@@ -33,7 +33,7 @@ from typing import Literal, TypeVar, get_args
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.passes.rewriting import filter_ops, map_ops
 from quadrille.algorithms.schedule.kernel_signatures import FUSED_ATTENTION, FusedAttention
-from quadrille.algorithms.schedule.ops import AllGather, AllToAll, Broadcast, Op, writes
+from quadrille.algorithms.schedule.ops import AllGather, AllToAll, Broadcast, Op, ReduceScatter, writes
 from quadrille.algorithms.schedule.program import Choice, ops, repeats
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.layers import Layer
@@ -99,7 +99,11 @@ def with_recomputation(layer: Layer, output: str, *, keeps_exchange: bool = Fals
     parameters = {tensor.name for tensor in layer.parameters}
     fetches = [op for op in layer.forward if isinstance(op, Fetch)]
     kept = {op.into for op in fetches if op.source in parameters and _has_copies(layer, op.into)}
-    exchanges = [op for op in ops(layer.forward) if keeps_exchange and isinstance(op, AllToAll) and op.counts]
+    exchanges = [
+        op
+        for op in ops(layer.forward)
+        if keeps_exchange and isinstance(op, AllToAll | AllGather | ReduceScatter) and op.counts
+    ]
     exchanged = {name for op in exchanges for name in (op.into, op.counts)}
     forward = filter_ops(
         layer.forward, lambda op: not {output, *exchanged}.intersection(writes(op)) and not _fills(op, kept)

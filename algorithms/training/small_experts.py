@@ -74,7 +74,8 @@ class _SmallExperts:
         """The product dW = Iᵀ dO, of operands along columns."""
         label = op.name.partition(" multiply")[0]
         if self._recipe.transposes:
-            for letter, name in (("I", op.a), ("dO", op.b)):
+            for name in sorted((op.a, op.b), key=lambda name: name.startswith("d")):
+                letter = "dO" if name.startswith("d") else "I"
                 into = self._declare(small_columns(name), name, ())
                 yield Kernel(
                     name=f"{label} transpose {letter}", function="to_columns", into=(into,), sources=(small(name),)

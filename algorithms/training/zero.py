@@ -234,7 +234,7 @@ def parameter_sharding(
     keeps = gathered == "keep"
     longer: tuple[Axis, ...] = (CONTEXT,) if grid.context > 1 else ()
     axes: tuple[Axis, ...] = (*longer, "data") if grid.data > 1 or not longer else longer
-    replicas = grid.length(REPLICA) if grid.expert > 1 else 1
+    replicas = grid.length(REPLICA) if grid.folds else 1
     stage = zero if grid.data * grid.context * replicas > 1 else 0
     of_one: tuple[tuple[Axis, int], ...] = ((REPLICA, replicas), ("data", grid.data * grid.context))
     alone = tuple(axis for axis, ranks in of_one if ranks == 1)

@@ -52,7 +52,9 @@ def job_experiment(job: MegatronJob) -> TrainingExperiment:
         fp8_param_gather=job.small_weights and job.products != "dtype",
     )
     software = "" if job.uncounted else str(software_of(step))
-    grid = Grid(pipeline=step.pipeline, data=step.data, x=step.tensor, context=step.context, expert=job.expert_ranks)
+    expert, tensor = job.expert_ranks
+    box = Grid(pipeline=step.pipeline, data=step.data, x=step.tensor, context=step.context)
+    grid = replace(box, expert=expert, expert_tensor=tensor)
     scheme = find_scheme("megatron", sequence_parallel=step.sequence_parallel)
     check_gpt(problem, grid, scheme)
     overlaps = frozenset({"oar"} if step.tensor > 1 else set()) | (

@@ -28,8 +28,6 @@ MOST_LAYERS = 10_000
 TERM = re.compile(r"\s*(?:\[([01, ]*)\]|\(([^()]*)\))\s*(?:\*\s*(\d{1,5}))?\s*")
 """A list, or a sum of lists in parentheses, and how often it is repeated."""
 LONGEST_PATTERN = 4000
-CUTS = {"tensor": "tensor-model-parallel-size", "context": "context-parallel-size"}
-"""Arguments with the numbers of ranks that cut sequences."""
 
 
 def experts_of(values: ArgumentValues, layers: int, inner: int) -> Experts | None:
@@ -67,19 +65,9 @@ def experts_of(values: ArgumentValues, layers: int, inner: int) -> Experts | Non
 
 
 def _balance(values: ArgumentValues) -> float:
-    """Coefficient of the auxiliary loss; 0 where ranks cut sequences, for no schedule has one there."""
-    return 0.0 if _sequence_cuts(values) else _asked_balance(values)
-
-
-def _asked_balance(values: ArgumentValues) -> float:
     """Coefficient of the auxiliary loss that the arguments ask for."""
     kind = values.text("moe-router-load-balancing-type", "aux_loss")
     return values.number("moe-aux-loss-coeff", 0.0) if kind in BALANCED else 0.0
-
-
-def _sequence_cuts(values: ArgumentValues) -> list[str]:
-    """The ranks that cut sequences in a layer of experts, in words."""
-    return [kind for kind in ("tensor", "context") if values.whole(CUTS[kind], 1) > 1]
 
 
 def _dense_layers(pattern: str, layers: int) -> frozenset[int]:
@@ -128,10 +116,15 @@ def _kinds(text: str) -> list[int]:
     return []
 
 
-def expert_ranks(values: ArgumentValues, experts: Experts) -> int:
-    """Ranks that share out the experts; ranks that cut an expert share out whole experts instead, where they can."""
+def expert_ranks(values: ArgumentValues, experts: Experts) -> tuple[int, int]:
+    """Ranks that share out the experts, and ranks that cut each.
+
+    Ranks that cut experts with biases share out whole experts instead, where they can.
+    """
     ranks, cut = values.whole("expert-model-parallel-size", 1), _cuts(values)
-    return ranks * cut if cut > 1 and not experts.count % (ranks * cut) else ranks
+    if not experts.biases:
+        return ranks, cut
+    return (ranks if experts.count % (ranks * cut) else ranks * cut), 1
 
 
 def _cuts(values: ArgumentValues) -> int:
@@ -150,12 +143,11 @@ def expert_differences(values: ArgumentValues, experts: Experts | None) -> Itera
     kind = values.text("moe-router-load-balancing-type", "aux_loss")
     if kind not in (*BALANCED, "none"):
         yield f"--moe-router-load-balancing-type {kind:.40}: tokens go to the experts of the largest scores"
-    if _asked_balance(values) and (cuts := _sequence_cuts(values)):
-        yield f"--moe-aux-loss-coeff: no auxiliary loss beside {' and '.join(cuts)} ranks"
-    if (cut := _cuts(values)) > 1:
+    if experts.biases and (cut := _cuts(values)) > 1:
         said = "" if values.on("expert-tensor-parallel-size") else ", as many as tensor ranks"
         words = f"--expert-tensor-parallel-size {cut}{said}"
-        yield f"{words}: experts are whole, and {expert_ranks(values, experts)} ranks share them out"
+        whole, _ = expert_ranks(values, experts)
+        yield f"{words}: experts with biases are whole, and {whole} ranks share them out"
 
 
 def latent_traits(values: ArgumentValues) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class MegatronJob:
     clip : largest norm of the gradient; 0 for no limit
     overlaps_gradients : whether sums of gradients over data overlap the backward pass
     experts : experts in place of the dense MLP; None for a dense model
-    expert_ranks : ranks that share out the experts
+    expert_ranks : ranks that share out the experts, and ranks that cut each
     latent : traits of latent attention by name; empty without it
     products : precision of the products of linear layers
     small_weights : whether weights are stored and gathered in small numbers alone
@@ -73,7 +73,7 @@ class MegatronJob:
     clip: float = 1.0
     overlaps_gradients: bool = False
     experts: Experts | None = None
-    expert_ranks: int = 1
+    expert_ranks: tuple[int, int] = (1, 1)
     latent: Mapping[str, Any] = field(default_factory=dict)
     products: Products = "dtype"
     small_weights: bool = False
@@ -123,7 +123,7 @@ def megatron_job(arguments: JobArguments, gpus: int | None = None) -> MegatronJo
         values.number("clip-grad", 1.0),
         values.on("overlap-grad-reduce"),
         experts,
-        expert_ranks(values, experts) if experts else 1,
+        expert_ranks(values, experts) if experts else (1, 1),
         latent_traits(values),
         products_of(values),
         any(values.on(name) for name in SMALL_WEIGHTS),

@@ -16,7 +16,6 @@ stage, each further microbatch takes as long as on the slowest stage.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.gpt import Gpt
@@ -167,8 +166,7 @@ def sample_experiment(experiment: TrainingExperiment) -> TrainingExperiment:
     few = replace(
         problem, layers=layers, batch=batch, interleave=1, pipeline_schedule="1f1b", pipeline_limit=0, stages=()
     )
-    lengths = {axis: experiment.grid.length(axis) for axis in AXES if axis != "pipeline"}
-    grid = Grid(**lengths, order=experiment.grid.order, expert=experiment.grid.expert)
+    grid = replace(experiment.grid, pipeline=1)
     return replace(experiment, problem=few, grid=grid)
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from quadrille.algorithms.analysis.axonn import MODELLED
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.grid import EXPERT_AXES, REPLICA, Grid
+from quadrille.algorithms.schedule.grid import EXPERT, REPLICA, Grid
 from quadrille.algorithms.training.context import CONTEXT
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.output.progress import StepCount
@@ -203,7 +203,7 @@ def _sorted_by_estimate(
 
     def seconds(alternatives: Alternatives) -> float:
         experiment = alternatives[0]
-        axes = (*MODELLED, *EXPERT_AXES) if experiment.grid.expert > 1 else MODELLED
+        axes = (*MODELLED, EXPERT, REPLICA) if experiment.grid.expert > 1 else MODELLED
         bandwidths = {axis: evaluator.bandwidth(experiment, axis) for axis in axes}
         copies = offload_seconds(experiment, question.shape, question.machine.host_link)
         estimate = copies + estimated_seconds(experiment, question.shape, products, bandwidths, rate)

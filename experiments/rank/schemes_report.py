@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from quadrille.algorithms.matmuls.matmul import Gathered
-from quadrille.algorithms.schedule.grid import AXES, EXPERT
+from quadrille.algorithms.schedule.grid import AXES, FOLDED_AXES
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.recompute import Recompute
@@ -173,7 +173,9 @@ def _common_fields(configuration: Configuration, step: TrainingStep) -> dict[str
     return {
         "scheme": experiment.scheme.name,
         "sequence_parallel": experiment.sequence_parallel,
-        "grid": {axis: grid.length(axis) for axis in (*shown, *([EXPERT] if grid.expert > 1 else []))},
+        "grid": {
+            axis: grid.length(axis) for axis in (*shown, *(axis for axis in FOLDED_AXES if grid.length(axis) > 1))
+        },
         "order": [axis for axis in grid.order if axis in shown],
         "micro_batch": problem.micro_batch,
         "zero": problem.zero,

@@ -24,7 +24,7 @@ MEMORY = {
     "operands and results": 1,
     "optimizer on host": 13,
 }
-AXES = {"data": 2, "pipeline": 3, "z": 4, "y": 9, "x": 10, "context": 11, "expert": 12}
+AXES = {"data": 2, "pipeline": 3, "z": 4, "y": 9, "x": 10, "context": 11, "expert": 12, "expert_tensor": 14}
 WORK = {
     "products": 1,
     "waiting for other ranks": 5,

@@ -9,6 +9,7 @@ collective the receives, the sends and the reductions. Its execution needs no fu
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import accumulate
 from typing import assert_never
 
 from quadrille.algorithms.analysis.shard_ranges import shared_rectangle
@@ -106,6 +107,8 @@ class CommunicationPlanner:
         op_traffic = traffic(op, self._schedule, coordinates, self._choices)
         flat = self._buffers.flat
         match op:
+            case AllGather() | ReduceScatter() if op.counts:
+                return self._gathered_rows(op, coordinates, group, op_traffic)
             case AllGather():
                 return self._all_gather(op, coordinates, group, op_traffic)
             case ReduceScatter():
@@ -246,7 +249,9 @@ class CommunicationPlanner:
         from quadrille.runtime.execution.routed_rows import RoutedRows  # most schedules have no experts
 
         assert op_traffic is not None, op
-        rows = RoutedRows(self._buffers.counts(op.counts, coordinates), group.member)
+        grid, counts = coordinates.grid, self._buffers.counts(op.counts, coordinates)
+        of_same_part = slice(coordinates.along["expert_tensor"], None, grid.expert_tensor)
+        rows = RoutedRows(counts[of_same_part], group.member)
         if not op.back:
             self._buffers.set_rows(op.into, coordinates, rows.received)
         source, into = self._buffers.flat(op.source, coordinates), self._buffers.flat(op.into, coordinates)
@@ -267,6 +272,38 @@ class CommunicationPlanner:
         plan.copies_before.append((received[own], sent[kept]))
         actual = replace(op_traffic, edges=edges, receive_edges=receive_edges)
         return self._collective_plan(plan, op, group, actual, sent, received)
+
+    def _gathered_rows(
+        self, op: AllGather | ReduceScatter, coordinates: Coordinates, group: Communicator, op_traffic: Traffic | None
+    ) -> CommunicationPlan:
+        """The plan of rows that the ranks that cut the same experts gather from each other, or of their sums."""
+        from quadrille.runtime.execution.routed_rows import GatheredRows
+
+        assert op_traffic is not None, op
+        rows = GatheredRows(self._buffers.counts(op.counts, coordinates), coordinates)
+        written = rows.of_ranks if isinstance(op, AllGather) else rows.of_ranks[group.member : group.member + 1]
+        if self._schedule.tensors[op.into].routed:
+            self._buffers.set_rows(op.into, coordinates, sum(written))
+        source, into = self._buffers.flat(op.source, coordinates), self._buffers.flat(op.into, coordinates)
+        (first, last) = self._schedule.tensors[op.source].columns.bounds(coordinates)
+        width, name, scratch = last - first, lane(op), self._buffers.scratch
+        edges = tuple(accumulate((width * count for count in rows.of_ranks), initial=0))
+        own, size = slice(edges[group.member], edges[group.member + 1]), edges[-1]
+        actual, plan = replace(op_traffic, edges=edges, receive_edges=edges), CommunicationPlan()
+        if isinstance(op, AllGather):
+            whole = into
+            if rows.sorts:
+                whole = viewed_as(self._buffers.room(scratch.unpacked, name, size), into.dtype)[:size]
+                plan.copies_after += [(into[by_expert], whole[by_rank]) for by_rank, by_expert in rows.pairs(width)]
+            plan.copies_before.append((whole[own], source[: own.stop - own.start]))
+            return self._collective_plan(plan, op, group, actual, whole)
+        whole = source[:size]
+        if rows.sorts:
+            whole = viewed_as(self._buffers.room(scratch.packed, name, size), source.dtype)[:size]
+            plan.copies_before += [(whole[by_rank], source[by_expert]) for by_rank, by_expert in rows.pairs(width)]
+        if name in scratch.reductions:
+            self._buffers.room(scratch.reductions, name, max(width * count for count in rows.of_ranks))
+        return self._collective_plan(plan, op, group, actual, whole, into[: own.stop - own.start])
 
     def _barrier(self, op: Barrier, group: Communicator, op_traffic: Traffic | None) -> CommunicationPlan:
         if op_traffic is None:

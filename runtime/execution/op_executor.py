@@ -6,7 +6,17 @@ The plan of an op (`compute_plans.py`, `communication_plans.py`) is made at its 
 from collections.abc import Callable, Generator
 
 from quadrille.algorithms.collectives.collective_choices import Choices
-from quadrille.algorithms.schedule.ops import AllToAll, CommunicationOp, Compute, Gemm, HostCopy, reads, writes
+from quadrille.algorithms.schedule.ops import (
+    AllGather,
+    AllToAll,
+    CommunicationOp,
+    Compute,
+    Gemm,
+    HostCopy,
+    ReduceScatter,
+    reads,
+    writes,
+)
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.runtime.arrays.array_library import Array, ArrayLibrary
@@ -67,7 +77,7 @@ class OpExecutor:
         """Whether the sizes of an op depend on the choices of routers, so that every execution plans it anew."""
         if id(op) not in self._routed:
             names = (*reads(op), *writes(op))
-            by_counts = isinstance(op, Gemm | AllToAll) and bool(op.counts)
+            by_counts = isinstance(op, Gemm | AllToAll | AllGather | ReduceScatter) and bool(op.counts)
             self._routed[id(op)] = by_counts or any(self._schedule.tensors[name].routed for name in names)
         return self._routed[id(op)]
 

@@ -327,6 +327,8 @@ KERNELS: dict[Function, Callable[[KernelArguments], None]] = {
     "square_sum_kept": pruning_kernels.square_sum_kept,
     "route": routing_kernels.route,
     "route_gradient": routing_kernels.route_gradient,
+    "sequence_loads": routing_kernels.sequence_loads,
+    "route_gradient_by_loads": routing_kernels.route_gradient,
     "permute": routing_kernels.permute,
     "permute_gradient": routing_kernels.permute_gradient,
     "combine": routing_kernels.combine,

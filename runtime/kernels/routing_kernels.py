@@ -67,8 +67,11 @@ def _taken(rows: Array, places: Array, slot: int) -> Array:
 
 
 def route_gradient(args: KernelArguments) -> None:
-    """The gradient of the scores, and the auxiliary loss of the sequences of a rank."""
-    scores, chosen, towards_shares = args.sources
+    """The gradient of the scores, and the auxiliary loss of the tokens of a rank.
+
+    A fourth source has the rows of each expert in whole sequences, of which other ranks have tokens.
+    """
+    scores, chosen, towards_shares = args.sources[:3]
     xp, probabilities = args.xp, _probabilities(args, scores)
     towards = xp.zeros_like(probabilities)
     xp.put_along_axis(towards, chosen, _towards_chosen(args, probabilities, chosen, towards_shares), axis=1)
@@ -92,22 +95,36 @@ def _towards_chosen(args: KernelArguments, probabilities: Array, chosen: Array, 
 
 
 def _balance(args: KernelArguments, probabilities: Array, chosen: Array) -> tuple[Any, Any]:
-    """The gradient of all probabilities by the auxiliary loss, and the loss; zeros without one."""
+    """The gradient of all probabilities by the auxiliary loss, and the loss of the rows; zeros without one."""
     coefficient = args.scalars["balance"]
     if not coefficient:
         return 0.0, 0.0
-    xp, (rows, experts) = args.xp, probabilities.shape
-    sequence, top = int(args.scalars["sequence"]), chosen.shape[1]
+    sequence, (tokens, top) = int(args.scalars["sequence"]), chosen.shape
+    if len(args.sources) > 3:
+        counts, number = args.sources[3], args.batch_rows() // sequence - args.blocks[3].rows[0]
+    else:
+        number = args.xp.arange(tokens) // sequence
+        counts = _counts(args, chosen, number, (tokens // sequence, probabilities.shape[1]))
     sums = probabilities.sum(axis=1, keepdims=True)
-    means = (probabilities / sums).reshape(-1, sequence, experts).mean(axis=1)
-    offsets = xp.arange(rows // sequence)[:, None] * experts
-    in_sequence = (chosen.reshape(-1, sequence * top) + offsets).reshape(-1)
-    counts = xp.bincount(in_sequence, minlength=means.size).reshape(means.shape)
-    loads = counts * (coefficient * experts / (top * sequence))
-    slopes = xp.repeat(loads / sequence, sequence, axis=0)
+    weights = counts[number] * (coefficient * probabilities.shape[1] / (top * sequence * sequence))
+    loss, slopes = (weights * probabilities / sums).sum(), weights
     if args.scalars["sigmoid"]:
         slopes = (slopes - (slopes * probabilities).sum(axis=1, keepdims=True) / sums) / sums
-    return slopes, (loads * means).sum()
+    return slopes, loss
+
+
+def _counts(args: KernelArguments, chosen: Array, number: Array, shape: tuple[int, int]) -> Array:
+    """The rows of each expert in each of a number of sequences; `number` is that of the sequence of each token."""
+    in_sequence = (chosen + number[:, None] * shape[1]).reshape(-1)
+    counts: Array = args.xp.bincount(in_sequence, minlength=shape[0] * shape[1]).reshape(shape)
+    return counts
+
+
+def sequence_loads(args: KernelArguments) -> None:
+    """The rows of each expert in every sequence, among the tokens of a rank."""
+    (into,), (chosen,) = args.into, args.sources
+    number = args.batch_rows() // int(args.scalars["sequence"]) - args.written[0].rows[0]
+    into[...] = _counts(args, chosen, number, into.shape)
 
 
 def permute(args: KernelArguments) -> None:

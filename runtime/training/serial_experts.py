@@ -91,9 +91,14 @@ class SerialExperts:
 
     def _weights(self, model: SerialModel, name: str, layer: int) -> Array:
         """The matrices of all experts, expert by expert."""
-        stacked = model.p[f"experts {name} W{self.suffix(layer)}"]
-        matrices: Array = stacked.reshape(self._experts.count, -1, stacked.shape[1])
-        return matrices
+        return self._apart(model.p, f"experts {name} W", self.suffix(layer))
+
+    def _apart(self, matrices: Mapping[str, Array], name: str, suffix: str) -> Array:
+        """The matrix of each expert, a view of the stacked ones, which ranks that cut experts have transposed."""
+        is_transposed = f"{name} transposed{suffix}" in matrices
+        stacked = matrices[f"{name} transposed{suffix}" if is_transposed else f"{name}{suffix}"]
+        apart: Array = stacked.reshape(self._experts.count, -1, stacked.shape[1])
+        return apart.transpose(0, 2, 1) if is_transposed else apart
 
     def _probabilities(self, scores: Array) -> Array:
         if self._experts.router == "sigmoid":
@@ -176,8 +181,7 @@ class SerialExperts:
         towards_n, towards_shares = np.zeros_like(n), np.zeros_like(p)
         ups, downs = (self._weights(model, name, layer) for name in ("up", "down"))
         towards_ups, towards_downs = (
-            model.gradients[f"experts {name} W{suffix}"].reshape(matrices.shape)
-            for name, matrices in (("up", ups), ("down", downs))
+            self._apart(model.gradients, f"experts {name} W", suffix) for name in ("up", "down")
         )
         for expert, (rows, u, active, of_expert) in enumerate(of_experts):
             towards_shares[rows, expert] = (g[rows] * of_expert).sum(axis=1)

@@ -198,7 +198,7 @@ class RankLabels:
             for axis, (representatives, _) in reversed(several.items()):
                 rest, kind = divmod(rest, len(representatives))  # noqa: PLW2901 - the digits of a number, the last one first
                 along[axis] = representatives[kind]
-            if self._grid.expert > 1:  # coordinates along data and its factors belong together
+            if self._grid.folds:  # coordinates along data and its factors belong together
                 along = self._grid.coordinates(int(ranks[np.argmax(by.which == len(values))]))
             values.append(analyse(replace(coordinates, along=along)))
         return values, by

@@ -172,7 +172,7 @@ def check_training(problem, grid, scheme=None, collectives="own", overlaps=()):
                 error = np.abs(matrix - expected[copy]).max() / max(largest, 1e-3)
                 assert error <= bound, f"{prefix}{copy}: {error:.1e}"
     assert names == set(held)
-    if getattr(problem, "experts", None) and grid.expert > 1:  # a run tells how many rows each rank has
+    if getattr(problem, "experts", None) and grid.folds:  # a run tells how many rows each rank has
         return schedule, execution
     predicted = volumes(schedule, Choices())
     assert max(execution.allocated_bytes.values()) == predicted.peak_bytes_per_rank_max

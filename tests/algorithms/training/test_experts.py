@@ -25,7 +25,15 @@ from quadrille.runtime.training.tensor_copies import tensor_copy
 from quadrille.simulator.simulate import Shortcuts, simulate
 from tests.support.gradients import check_gradients
 from tests.support.toy_machines import star
-from tests.support.trainings import assembled, check_training, schedule_of, total_flops, trained, whole_matrices
+from tests.support.trainings import (
+    assembled,
+    check_training,
+    in_batch_order,
+    schedule_of,
+    total_flops,
+    trained,
+    whole_matrices,
+)
 
 ADAM = Adam(rate=0.03, decay=0.1, clip=0.05)
 EXPERTS = Experts(4, 2, 10, balance=0.01)
@@ -221,11 +229,12 @@ def test_the_fullest_rank_is_that_of_the_hottest_expert():
 @pytest.mark.parametrize("load", [None, ExpertLoad(zipf=1.5)], ids=str)
 def test_folded_predictions_are_exact_where_x_cuts_tokens_too(load):
     """Two groups of experts on 8 ranks, each of 2 ranks along x and 2 along data."""
-    problem = gpt(UNBALANCED, expert_load=load, sequence=4, layers=1)
-    schedule = schedule_of(problem, Grid(data=4, x=2, expert=4), MEGATRON)
-    folded, exact = (simulate(schedule, star(8), shortcuts=Shortcuts(fold=fold)) for fold in (True, False))
-    assert folded.timeline.makespan == pytest.approx(exact.timeline.makespan, rel=1e-12)
-    assert folded.extent.rank_classes == (2 if load is None else 4)
+    problem = gpt(SHARED, expert_load=load, sequence=4, layers=1)
+    for tensor, classes in ((1, 4), (2, 4)):
+        schedule = schedule_of(problem, Grid(data=4, x=2, expert=4 // tensor, expert_tensor=tensor), MEGATRON)
+        folded, exact = (simulate(schedule, star(8), shortcuts=Shortcuts(fold=fold)) for fold in (True, False))
+        assert folded.timeline.makespan == pytest.approx(exact.timeline.makespan, rel=1e-12)
+        assert folded.extent.rank_classes == (2 if load is None else classes)
 
 
 @pytest.mark.parametrize("load", [None, LOADS, ExpertLoad(zipf=1.5)], ids=str)
@@ -272,6 +281,7 @@ def test_experts_are_checked(numbers):
 
 
 UNBALANCED = replace(EXPERTS, balance=0.0, shared=12)
+SHARED = replace(EXPERTS, shared=12)
 MEGATRON = find_scheme("megatron", sequence_parallel=True)
 
 
@@ -279,22 +289,91 @@ MEGATRON = find_scheme("megatron", sequence_parallel=True)
     ("experts", "grid", "options", "scheme"),
     [
         (EXPERTS, "data=2,z=2,expert=2", {"zero": 1}, find_scheme("4d")),
-        (UNBALANCED, "data=2,x=3", {"micro_batch": 2}, MEGATRON),
+        (SHARED, "data=2,x=3", {"micro_batch": 2}, MEGATRON),
         (UNBALANCED, "data=2,x=3,expert=2", {"zero": 3, "recompute": "full"}, MEGATRON),
         (
-            replace(UNBALANCED, every=2),
+            replace(SHARED, every=2),
             "data=2,x=3,expert=2,pipeline=2",
             {"micro_batch": 2, "layers": 4, "zero": 1, "architecture": replace(LLAMA, key_heads=3)},
             MEGATRON,
         ),
-        (UNBALANCED, "data=2,context=3", {"zero": 1, "sequence": 6}, find_scheme("megatron")),
-        (UNBALANCED, "data=2,context=2,x=2,expert=2", {"sequence": 4, "steps": 2}, MEGATRON),
-        (UNBALANCED, "data=2,context=2,z=2,expert=2", {"sequence": 4, "dropout": 0.2}, find_scheme("4d")),
+        (replace(SHARED, router="sigmoid"), "data=2,context=3", {"zero": 1, "sequence": 6}, find_scheme("megatron")),
+        (replace(SHARED, normalised=False), "data=2,context=2,x=2,expert=2", {"sequence": 4, "steps": 2}, MEGATRON),
+        (SHARED, "data=2,context=2,z=2,expert=2", {"sequence": 4, "dropout": 0.2}, find_scheme("4d")),
     ],
     ids=str,
 )
 def test_axes_that_cut_tokens_beside_experts_equal_serial(experts, grid, options, scheme):
     check_training(gpt(experts, **options), parse_grid(grid), scheme)
+
+
+@pytest.mark.parametrize(
+    ("experts", "grid", "options", "scheme"),
+    [
+        (SHARED, "data=2,expert_tensor=2", {}, find_scheme("4d")),
+        (replace(SHARED, router="sigmoid"), "data=4,expert=2,expert_tensor=2", {"zero": 1}, find_scheme("4d")),
+        (SHARED, "data=2,x=2,expert=2,expert_tensor=2", {"sequence": 4, "steps": 2}, MEGATRON),
+        (replace(EXPERTS, count=2, inner=9), "data=2,x=3,expert=2,expert_tensor=3", {"architecture": PLAIN}, MEGATRON),
+        (
+            replace(SHARED, capacity=1.0),
+            "data=2,x=2,expert_tensor=2",
+            {"sequence": 4, "zero": 3, "recompute": "full", "micro_batch": 1},
+            MEGATRON,
+        ),
+        (
+            replace(SHARED, every=2),
+            "data=2,x=2,expert=2,expert_tensor=2,pipeline=2",
+            {"sequence": 4, "layers": 4, "micro_batch": 2, "pipeline_schedule": "zb-h1", "recompute": KEEP},
+            MEGATRON,
+        ),
+    ],
+    ids=str,
+)
+def test_experts_that_ranks_cut_equal_serial(experts, grid, options, scheme):
+    check_training(gpt(experts, **options), parse_grid(grid), scheme)
+
+
+def test_rows_of_cut_experts_travel_by_library_calls():
+    check_training(gpt(SHARED, sequence=4), parse_grid("data=2,x=2,expert=2,expert_tensor=2"), MEGATRON, "library")
+
+
+def test_ranks_that_cut_experts_send_each_row_once_and_gather_it():
+    """Twice the ranks along expert_tensor: half of the columns of twice the rows, exchanged among half of the ranks."""
+    sent, work = {}, []
+    for grid in (Grid(data=4, x=2, expert=4), Grid(data=4, x=2, expert=4, expert_tensor=2)):
+        schedule = schedule_of(gpt(EIGHT, sequence=4, architecture=LLAMA), grid, MEGATRON)
+        at, named = schedule.coordinates(5), {op.name: op for op in all_ops(schedule)}
+        rows = schedule.tensors["expert U"].block(at).rectangle_shape
+        assert rows == (8 * grid.expert_tensor, 20 // grid.expert_tensor)  # 8 sequences · 4 tokens · 2 / 8 ranks
+        for name in ("send to experts", "gather rows of experts", "sum rows of experts"):
+            if name in named:
+                sent[name, grid.expert_tensor] = traffic(named[name], schedule, at, Choices()).bytes_sent
+        work.append(total_flops(schedule))
+    assert work[0] == work[1]
+    whole = 8 * 24 * 8  # rows · hidden · bytes
+    assert sent == {
+        ("send to experts", 1): whole * 3 // 4,
+        ("send to experts", 2): whole * 3 // 4,
+        ("gather rows of experts", 2): whole,
+        ("sum rows of experts", 2): whole,
+    }
+
+
+def test_the_auxiliary_loss_is_the_same_however_sequences_are_cut():
+    found = []
+    for grid in (Grid(), Grid(data=2, x=2), Grid(context=2, x=2, expert=2, expert_tensor=2)):
+        schedule = schedule_of(gpt(replace(EXPERTS, balance=0.5), sequence=4), grid, MEGATRON)
+        matrices = whole_matrices(schedule_of(gpt(sequence=4), Grid()), 17)
+        own = whole_matrices(schedule, 17)
+        for name in own.keys() - matrices.keys():
+            stacked = matrices[name.replace(" transposed", "")].reshape(4, 10, 24)
+            matrices[name] = stacked.transpose(0, 2, 1).reshape(4 * 24, 10)
+        order = in_batch_order(schedule, {name: np.arange(len(matrices[name])) for name in own}, 4)
+        ordered = {name: matrices[name][np.argsort(order[name])] for name in own}
+        (loss,) = assembled(schedule, "auxiliary loss", trained(schedule, ordered).outputs).values()
+        found.append(loss[0, 0])
+    np.testing.assert_allclose(found, found[0], rtol=1e-12)
+    assert 0.5 < found[0] < 2
 
 
 EIGHT = replace(UNBALANCED, count=8)
@@ -363,9 +442,9 @@ def test_tokens_above_the_capacity_of_a_rank_are_dropped_as_in_the_serial_run(gr
 
 
 @pytest.mark.parametrize("recompute", ["none", "full", KEEP])
-@pytest.mark.parametrize("options", [{}, {"pipeline": 2}, {"x": 2}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"pipeline": 2}, {"x": 2}, {"x": 2, "expert_tensor": 2}], ids=str)
 def test_memory_is_the_predicted_one_where_capacity_1_leaves_no_expert_more_rows_than_the_mean(recompute, options):
-    problem = gpt(FULL, sequence=4, micro_batch=1, recompute=recompute)
+    problem = gpt(replace(FULL, balance=0.01), sequence=4, micro_batch=1, recompute=recompute)
     schedule, execution = check_training(problem, Grid(data=2, expert=2, **options), MEGATRON)
     assert max(execution.allocated_bytes.values()) == volumes(schedule, Choices()).peak_bytes_per_rank_max
 
@@ -434,14 +513,31 @@ def test_ranks_along_x_send_their_own_tokens():
         (Grid(data=2, x=2), find_scheme("megatron"), {}, "grid x=2: experts need whole tokens: x=1 is accepted"),
         (Grid(data=2, y=2), find_scheme("4d"), {}, "grid y=2: experts need whole tokens"),
         (Grid(data=2, z=2), find_scheme("bian"), {}, "grid z=2: experts need whole tokens"),
-        (Grid(data=2, x=3), MEGATRON, {}, "aux_loss 0.01 on grid x=3: .* aux_loss=0 is accepted"),
         (Grid(data=2, x=2), MEGATRON, {"experts": UNBALANCED}, "sequence 3: .* a multiple of 2 is accepted"),
+        (Grid(data=3, expert_tensor=3), MEGATRON, {}, "grid expert_tensor=3: .* must divide expert_ffn = 10"),
+        (Grid(data=2, expert_tensor=2), MEGATRON, {"experts": KINDS["biases"]}, "cuts experts with biases"),
+        (Grid(data=2, expert_tensor=2), MEGATRON, {"experts": None}, "grid expert_tensor=2: the model has no experts"),
     ],
     ids=str,
 )
 def test_tokens_that_cannot_be_cut_are_refused(grid, scheme, changes, message):
     with pytest.raises(InputError, match=message):
         schedule_of(replace(gpt(), **changes), grid, scheme)
+
+
+def test_ranks_that_cut_experts_are_neighbours_as_in_megatron():
+    """Megatron-LM numbers expert tensor ranks first, then expert ranks, then replicas."""
+    for tensor, data, pipeline, expert, cut in ((2, 4, 1, 2, 2), (2, 4, 2, 2, 4), (1, 8, 1, 4, 2)):
+        grid = Grid(x=tensor, data=data, pipeline=pipeline, expert=expert, expert_tensor=cut)
+        ranks = np.arange(grid.size).reshape(pipeline, -1, expert, cut)
+        for place, axis in enumerate(("replica", "expert", "expert_tensor"), 1):
+            groups = np.moveaxis(ranks, place, -1).reshape(-1, ranks.shape[place]).tolist()
+            assert sorted(grid.groups(axis)) == sorted(map(tuple, groups))
+            assert all(grid.moved(grid.coordinates(rank), axis, 0)["x"] < tensor for rank in range(grid.size))
+    with pytest.raises(InputError, match=r"grid expert=4 times expert_tensor=4: .* divides 8: accepted are 1, 2"):
+        Grid(data=4, x=2, expert=4, expert_tensor=4)
+    with pytest.raises(InputError, match=r"grid expert_tensor=3: .* divides 8: accepted are 1, 2, 4, 8"):
+        Grid(data=4, x=2, expert_tensor=3)
 
 
 def test_ranks_along_expert_divide_those_of_a_stage():

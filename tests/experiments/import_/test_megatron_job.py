@@ -105,11 +105,24 @@ def test_arguments_of_experts_change_them(changes, field, value):
     assert getattr(job(**EXPERTS, **changes).experts, field) == value
 
 
-def test_experts_cut_over_tensor_ranks_are_whole_ones_over_more_ranks():
-    layout = {"tensor_model_parallel_size": "2", "expert_model_parallel_size": "2", "expert_tensor_parallel_size": "2"}
-    cut = job(**{**EXPERTS, **layout}, sequence_parallel=True)
-    assert job_experiment(cut).grid.expert == 4
-    assert any("experts are whole, and 4 ranks" in line for line in differences(cut))
+CUT = {name: value for name, value in EXPERTS.items() if name != "expert_tensor_parallel_size"} | {
+    "tensor_model_parallel_size": "2", "expert_model_parallel_size": "2", "sequence_parallel": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", [{"expert_tensor_parallel_size": "2"}, {}], ids=str)
+def test_tensor_ranks_cut_experts_as_megatron_does_by_default(said):
+    cut = job(**CUT, **said)
+    grid = job_experiment(cut).grid
+    assert (grid.data, grid.x, grid.expert, grid.expert_tensor) == (4, 2, 2, 2)
+    assert differences(cut) == ()
+
+
+def test_cut_experts_with_biases_are_whole_ones_over_more_ranks():
+    cut = job(**{name: value for name, value in CUT.items() if name != "disable_bias_linear"})
+    grid = job_experiment(cut).grid
+    assert (grid.expert, grid.expert_tensor) == (4, 1)
+    assert any("experts with biases are whole, and 4 ranks" in line for line in differences(cut))
 
 
 def test_tensor_ranks_share_out_whole_experts_as_megatron_does():
@@ -128,10 +141,10 @@ def test_experts_have_biases_where_linear_layers_have_them():
 
 
 @pytest.mark.parametrize("cut", ["tensor_model_parallel_size", "context_parallel_size"])
-def test_ranks_that_cut_sequences_leave_out_the_auxiliary_loss_and_say_so(cut):
+def test_ranks_that_cut_sequences_keep_the_auxiliary_loss(cut):
     cut_job = job(**EXPERTS, **{cut: "2"}, moe_aux_loss_coeff="1e-2", sequence_parallel=True)
-    assert job_experiment(cut_job).problem.experts.balance == 0
-    assert [line for line in differences(cut_job) if "moe-aux-loss-coeff" in line]
+    assert job_experiment(cut_job).problem.experts.balance == 0.01
+    assert not [line for line in differences(cut_job) if "aux-loss" in line]
 
 
 @pytest.mark.parametrize("name", ["deepseek-v3", "qwen3-30b-a3b"])

@@ -20,7 +20,16 @@ OF_DATA = {
 MOVES = {"transpose", "add_region", "cast", "dropout", "dropout_gradient", "expand_bucket", "square_sum_kept"}
 """Functions that move data, or that a prediction takes from measured passes or copies."""
 BY_BYTES = {
-    *("route", "route_gradient", "permute", "permute_gradient", "combine", "combine_gradient"),
+    *(
+        "route",
+        "route_gradient",
+        "sequence_loads",
+        "route_gradient_by_loads",
+        "permute",
+        "permute_gradient",
+        "combine",
+        "combine_gradient",
+    ),
     *("add_expert_bias", "expert_column_sums", "add_gated", "add_gated_gradient"),
     *("take_keys_values", "put_keys_values"),
 }
