@@ -68,7 +68,7 @@ class WorkSharing:
     def progress(self, verb: str, noun: str, total: int) -> Iterator[StepCount]:
         """A context with a count of finished calculations, which rank 0 shows as a progress line."""
         step_count = StepCount(verb, noun, total)
-        with progress_line(step_count.words, shown=self.is_root and not self.quiet):
+        with progress_line(step_count.words, share=step_count.share, shown=self.is_root and not self.quiet):
             yield step_count
 
     def share(

@@ -211,7 +211,7 @@ def show_progress(
         note=lambda: f", {impossible} of them cannot be" if impossible else "",
         kept=kept,
     )
-    with progress_line(step_count.words, shown=not quiet):
+    with progress_line(step_count.words, share=step_count.share, shown=not quiet):
         for number, answer in answers:
             step_count.done += 1
             impossible += answer.reason is not None

@@ -19,7 +19,7 @@ from quadrille.cli.parsing.network_machines import collective_machine
 from quadrille.cli.parsing.numbers import whole_number
 from quadrille.cli.parsing.runs import files_read
 from quadrille.cli.parsing.sweep_checks import check
-from quadrille.cli.parsing.sweep_points import SweepFlags, machine_of, parse_varied, points
+from quadrille.cli.parsing.sweep_points import SweepFlags, SweptPoints, machine_of, parse_varied
 from quadrille.experiments.output.destinations import Destinations, Detail
 from quadrille.experiments.sweep.point_predictions import predict_point
 from quadrille.experiments.sweep.sweep import SweepDescription
@@ -66,7 +66,7 @@ def sweep(
     inputs = file_digests(destinations.read)
     common = SweepDescription(flags=flags, varied=varied, best_grid=base.best_grid, inputs=inputs, command=command)
     return sweep_points(
-        list(points(base, varied)),
+        SweptPoints(base, varied),
         common,
         destinations,
         options=options,
