@@ -158,7 +158,7 @@ def _draw(
     wait = intervals.patience_seconds
     while not ended.wait(wait):
         line = words(time.monotonic() - begun)
-        draw_line(sys.stderr, line if share is None else f"{bar(share())} {line}")
+        draw_line(sys.stderr, line if share is None else f"{line} {bar(share())}")
         wait = intervals.redraw_seconds
     erase_line(sys.stderr)
     sys.stderr.flush()

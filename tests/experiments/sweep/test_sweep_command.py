@@ -510,7 +510,9 @@ def test_progress_tells_how_many_points_are_done_and_how_many_cannot_be(monkeypa
 @pytest.mark.parametrize("quiet", [True, False])
 def test_quiet_shows_no_progress(toy, monkeypatch, quiet):
     calls = []
-    monkeypatch.setattr(sweeping, "progress_line", lambda _words, *, shown: contextlib.nullcontext(calls.append(shown)))
+    monkeypatch.setattr(
+        sweeping, "progress_line", lambda _words, *, share, shown: contextlib.nullcontext(calls.append(shown))
+    )
     sweep(asked(toy, grid="x=2"), ["dtype=float64,float32"], quiet=quiet)
     assert calls == [not quiet]
 
