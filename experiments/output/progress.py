@@ -1,4 +1,4 @@
-"""The progress line of long work on stderr: a line that is overwritten on a terminal, else a line each half minute.
+"""The progress line of long work on stderr: a bar that is overwritten on a terminal, else a line each half minute.
 
 Short work shows nothing.  A thread redraws the line, so that the line changes during a single long step too.
 """
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import StringIO
 
 from quadrille.runtime.host.console import draw_line, erase_line, overwrites, remark
 
@@ -37,7 +38,7 @@ class StepCount:
     """A count of finished steps and the time that is left, as the text of a progress line.
 
     >>> StepCount("evaluated", "layouts", total=432, done=120).words(15.0)
-    'evaluated 120 of 432 layouts, about 39 s left'
+    'evaluated 120 of 432 layouts, 8 a second, about 39 s left'
     >>> StepCount("evaluated", "layouts", total=432).words(15.0)
     'evaluated 0 of 432 layouts'
     >>> StepCount("answered", "points", total=1000, done=910, kept=lambda: 900).words(2.0)
@@ -60,7 +61,7 @@ class StepCount:
     kept: Callable[[], int] | None = None
 
     def words(self, elapsed: float) -> str:
-        """The count, and the time left at the mean rate since the start; beside a store also the rate.
+        """The count, the mean rate since the start, and the time left at this rate.
 
         Parameters
         ----------
@@ -68,9 +69,25 @@ class StepCount:
         """
         done = min(self.done, self.total)
         new = done - (self.kept() if self.kept else 0)
-        rate = f", {new / elapsed:.3g} a second" if self.kept and new and elapsed else ""
+        rate = f", {rough_rate(new / elapsed)}" if new > 0 and elapsed else ""
         left = f", about {rough_seconds(elapsed / new * (self.total - done))} left" if new > 0 else ""
         return f"{self.verb} {done} of {self.total} {self.noun}{self.note()}{rate}{left}"
+
+    def share(self) -> float:
+        """The share of the steps that are done."""
+        return min(1.0, self.done / self.total) if self.total else 1.0
+
+
+def rough_rate(rate: float) -> str:
+    """A rate [1/s] as text, in the unit in which it is at least 1.
+
+    >>> rough_rate(38.4), rough_rate(0.05), rough_rate(0.002)
+    ('38 a second', '3 a minute', '7 an hour')
+    """
+    for count, unit in ((rate, "a second"), (60 * rate, "a minute")):
+        if count >= 1:
+            return f"{float(f'{count:.2g}'):g} {unit}"
+    return f"{float(f'{3600 * rate:.2g}'):g} an hour"
 
 
 def rough_seconds(seconds: float) -> str:
@@ -86,13 +103,18 @@ def rough_seconds(seconds: float) -> str:
 
 @contextmanager
 def progress_line(
-    words: Callable[[float], str], *, shown: bool = True, intervals: Intervals | None = None
+    words: Callable[[float], str],
+    *,
+    share: Callable[[], float] | None = None,
+    shown: bool = True,
+    intervals: Intervals | None = None,
 ) -> Iterator[None]:
     """A context that shows the progress of the work inside it.
 
     Parameters
     ----------
     words : function that returns the line, given the seconds since the start
+    share : function that returns the share of the work that is done, for the bar; None for no bar
     shown : whether the line is shown; False on ranks other than rank 0, and with `--quiet`
     intervals : times between lines; None for `DEFAULT_INTERVALS`
     """
@@ -100,7 +122,7 @@ def progress_line(
         yield
         return
     ended = threading.Event()
-    drawing = threading.Thread(target=_draw, args=(words, ended, intervals or DEFAULT_INTERVALS), daemon=True)
+    drawing = threading.Thread(target=_draw, args=(words, share, ended, intervals or DEFAULT_INTERVALS), daemon=True)
     drawing.start()
     try:
         yield
@@ -109,7 +131,24 @@ def progress_line(
         drawing.join()
 
 
-def _draw(words: Callable[[float], str], ended: threading.Event, intervals: Intervals) -> None:
+def bar(share: float, width: int = 20) -> str:
+    """A bar without colours; `width` columns are the whole work.
+
+    >>> bar(0.5, width=8)
+    '━━━━    '
+    """
+    from rich.console import Console
+    from rich.progress_bar import ProgressBar
+
+    console = Console(file=StringIO(), width=width, no_color=True)
+    console.print(ProgressBar(total=1.0, completed=share, width=width), end="")
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue().ljust(width)
+
+
+def _draw(
+    words: Callable[[float], str], share: Callable[[], float] | None, ended: threading.Event, intervals: Intervals
+) -> None:
     """Draws the line until the work has ended, and then erases the line."""
     begun = time.monotonic()
     if not overwrites(sys.stderr):
@@ -118,7 +157,8 @@ def _draw(words: Callable[[float], str], ended: threading.Event, intervals: Inte
         return
     wait = intervals.patience_seconds
     while not ended.wait(wait):
-        draw_line(sys.stderr, words(time.monotonic() - begun))
+        line = words(time.monotonic() - begun)
+        draw_line(sys.stderr, line if share is None else f"{line} {bar(share())}")
         wait = intervals.redraw_seconds
     erase_line(sys.stderr)
     sys.stderr.flush()

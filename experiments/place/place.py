@@ -92,7 +92,7 @@ def place(
         raise InputError(f"--nodes: {experiment.grid.size} ranks need {used} nodes; {len(nodes)} are allocated")
     count = top if top is not None else next((few for ranks, few in FEW_RANKS if len(slots) >= ranks), SIMULATED)
     progress = StepCount("predicted", "orders of nodes", 1 + count)
-    with progress_line(progress.words, shown=not quiet):
+    with progress_line(progress.words, share=progress.share, shown=not quiet):
         default = _on_nodes(prepared, np.array(nodes)[:used])
         prediction = simulate_prepared(default)
         orders = [PlacedRanks("as given", default.placement.of_rank, prediction.seconds)]

@@ -68,7 +68,7 @@ def predict(
         from quadrille.experiments.workloads.rank_orders import grids_in_every_order
 
         step_count = StepCount("predicted", "rank orders", len(grids_in_every_order(experiment.grid)))
-        with progress_line(step_count.words, shown=not destinations.quiet):
+        with progress_line(step_count.words, share=step_count.share, shown=not destinations.quiet):
             order = choose_order(
                 experiment,
                 machine,

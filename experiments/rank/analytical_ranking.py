@@ -18,6 +18,7 @@ from quadrille.experiments.rank.ring_bandwidths import (
     Ring,
     bandwidth_table,
     simulated_bandwidth,
+    simulated_bandwidths,
     split_known_bandwidths,
 )
 from quadrille.experiments.rank.work_sharing import WorkSharing
@@ -83,9 +84,9 @@ def rank_candidates(question: RankQuestion, work_sharing: WorkSharing) -> Ranked
     rings = {axis: _rings_of_axis(strides[axis], fitting.lengths[axis]) for axis in MODELLED}
     known_bandwidths, lacking = split_known_bandwidths((ring for of_axis in rings.values() for ring in of_axis), table)
     rate = simulated_bandwidth(question.machine, question.gpus)
-    simulated = dict(
-        zip(lacking, work_sharing.share(rate, lacking, "simulated", "bandwidths that no table has"), strict=True)
-    )
+    kind = simulated_bandwidths(question.machine, question.gpus)
+    rates = work_sharing.share(rate, lacking, "simulated", "bandwidths that no table has", kind=kind)
+    simulated = dict(zip(lacking, rates, strict=True))
     known_bandwidths |= simulated
     bandwidths = {axis: np.array([known_bandwidths[ring] for ring in of_axis]) for axis, of_axis in rings.items()}
     by_axis = _communication_seconds(question, fitting, bandwidths)

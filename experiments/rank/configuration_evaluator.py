@@ -6,7 +6,7 @@ Both times come from a sample of the step (`quadrille.experiments.predict.sample
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from sys import maxsize
 
 from quadrille.algorithms.formats.record import AskedGranularity
@@ -17,6 +17,7 @@ from quadrille.experiments.predict.sampled_step import closed_form_step, sample_
 from quadrille.experiments.predict.training_step import TrainingStep, simulated_ops, simulated_step
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.ring_bandwidths import Ring
+from quadrille.experiments.tasks.task_digest import task_digest
 from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.experiments.workloads.no_grid import TooLarge
 from quadrille.experiments.workloads.training import TrainingExperiment
@@ -73,9 +74,19 @@ class Evaluator:
         self._ops_of = lru_cache(SIMULATIONS_KEPT)(
             lambda sampled, granularity: simulated_ops(sampled, self.machine, granularity)
         )
+        self._rings = rings
         self._smallest = _smallest_microbatches(experiments)
         self._needed_by = cache(self._needed_alone)
         self._has_fitted = False
+
+    @cached_property
+    def rings_digest(self) -> str:
+        """The hash of the bandwidths of rings, which decide closed-form times."""
+        return task_digest("rings", self._rings).hex()
+
+    def smallest(self, experiment: TrainingExperiment) -> TrainingExperiment:
+        """The configuration with the smallest microbatch of all that differ in it alone."""
+        return self._smallest.get(_without_microbatch(experiment), experiment)
 
     def bandwidth(self, experiment: TrainingExperiment, axis: Axis) -> float:
         """Bandwidth of the rings of an axis [B/s]."""
@@ -110,7 +121,7 @@ class Evaluator:
 
         Until a configuration fits, the smallest microbatch is tried first, which tells of all.
         """
-        smallest = self._smallest.get(_without_microbatch(experiment), experiment)
+        smallest = self.smallest(experiment)
         result = self._needed_by(experiment if self._has_fitted else smallest)
         if isinstance(result, TooLarge):
             return self._needed_by(smallest) if isinstance(self._needed_by(smallest), TooLarge) else result

@@ -36,7 +36,13 @@ from quadrille.experiments.rank.ring_bandwidths import (
     Ring,
     bandwidth_table,
     simulated_bandwidth,
+    simulated_bandwidths,
     split_known_bandwidths,
+)
+from quadrille.experiments.rank.stored_evaluations import (
+    evaluation,
+    fastest_evaluations,
+    first_fitting_evaluations,
 )
 from quadrille.experiments.rank.work_sharing import WorkSharing
 from quadrille.experiments.workloads.fullest_device import fullest_device
@@ -122,14 +128,21 @@ def search_configurations(
         )
         evaluator, simulated = Evaluator(question, rings), simulated | more
         fastest = work_sharing.share(
-            evaluator.fastest, orders_of_best, "evaluated", "configurations in all rank orders"
+            lambda orders: evaluation(evaluator.fastest(orders)),
+            orders_of_best,
+            "evaluated",
+            "configurations in all rank orders",
+            kind=fastest_evaluations(question, evaluator),
         )
         excluded.add(
             OTHER_ORDER,
             f"{orders_of_best[0][-1].scheme.name} on {orders_of_best[0][-1].grid}",
             sum(map(len, orders_of_best)) - len(orders_of_best),
         )
-        best = _sorted_by_seconds([*fastest, *best[question.top :]])
+        ordered = [result.result(orders) for result, orders in zip(fastest, orders_of_best, strict=True)]
+        best = _sorted_by_seconds(
+            [*(result for result in ordered if isinstance(result, Configuration)), *best[question.top :]]
+        )
     measured = bandwidth_table(question.machine, question.gpus) is not None
     return RankedConfigurations(tuple(best), evaluator, excluded, simulated, measured)
 
@@ -181,9 +194,9 @@ def _ring_bandwidths(
     rings |= {(grid.stride(REPLICA), grid.length(REPLICA)) for grid in grids if grid.expert > 1}
     bandwidths, lacking = split_known_bandwidths(rings, bandwidth_table(question.machine, question.gpus))
     rate = simulated_bandwidth(question.machine, question.gpus)
-    simulated = dict(
-        zip(lacking, work_sharing.share(rate, lacking, "simulated", "bandwidths that no table has"), strict=True)
-    )
+    kind = simulated_bandwidths(question.machine, question.gpus)
+    rates = work_sharing.share(rate, lacking, "simulated", "bandwidths that no table has", kind=kind)
+    simulated = dict(zip(lacking, rates, strict=True))
     return bandwidths | simulated, simulated
 
 
@@ -229,9 +242,14 @@ def _evaluate_until_enough(
         evaluated += len(together)
         part = _not_bounded(question, together, fitting, excluded)
         step_count.done += len(together) - len(part)
-        for alternatives, result in zip(
-            part, work_sharing.answers(evaluator.first_fitting, part, step_count), strict=True
-        ):
+        evaluations = work_sharing.answers(
+            lambda alternatives: evaluation(evaluator.first_fitting(alternatives)),
+            part,
+            step_count,
+            kind=first_fitting_evaluations(question, evaluator),
+        )
+        for alternatives, evaluated_first in zip(part, evaluations, strict=True):
+            result = evaluated_first.result(alternatives)
             if isinstance(result, Configuration):
                 fitting.append(result)
             else:

@@ -1,7 +1,8 @@
 """`quadrille rank`: ranks every grid of a number of GPUs by an analytical model, and simulates the best grids.
 
 If `quadrille launch` starts several ranks, they share the simulations.  Only rank 0
-prints, and its output does not depend on the number of ranks.
+prints, and its output does not depend on the number of ranks.  Evaluations and
+simulations are tasks (`quadrille.experiments.tasks`), whose answers a store keeps.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,9 +31,10 @@ from quadrille.experiments.rank.schemes_report import (
     print_schemes_answer,
     schemes_answer,
 )
+from quadrille.experiments.rank.stored_evaluations import sampled_steps, simulated_steps
 from quadrille.experiments.rank.work_sharing import WorkSharing, open_work_sharing
 from quadrille.experiments.workloads.training import TrainingExperiment
-from quadrille.runtime.host.console import remark_all
+from quadrille.runtime.host.console import remark, remark_all
 
 COMPARED = 3
 """Number of configurations without the searched options that are simulated for comparison."""
@@ -44,6 +46,7 @@ def rank(
     *,
     destinations: Destinations | None = None,
     jobs: int = 1,
+    store: str = "",
     command: Sequence[str] = (),
     again: Callable[[SimulatedGrid | SimulatedConfiguration], str] = lambda _: "",
 ) -> GridsAnswer | SchemesAnswer:
@@ -55,17 +58,21 @@ def rank(
     space : schemes, pipelines, ZeRO stages and microbatches that are tried; None for the grids of the 4D algorithm
     destinations : files of the answer; None to print it
     jobs : number of processes that share the work
+    store : path of the store of evaluations and simulations; empty for none
     command : words of the command line, for provenance
     again : function that returns the command that simulates a grid or configuration, printed for the fastest
 
     Raises
     ------
     InputError : a file cannot be written, or no grid fits in memory
+    RunError : a process ended early, or the store cannot be written any more
     """
     to = destinations or Destinations()
-    to.check()
-    work_sharing = open_work_sharing(quiet=to.quiet, jobs=jobs)
-    answer = _ranked_answer(question, space, work_sharing)
+    to.check({"--store": store} if store else {})
+    with open_work_sharing(quiet=to.quiet, jobs=jobs, store=store) as work_sharing:
+        answer = _ranked_answer(question, space, work_sharing)
+        if work_sharing.store is not None:
+            remark(work_sharing.store.use)
     if work_sharing.is_root:
         remark_all(_remarks(question))
         write_answer(answer, to.json, command, lambda: _print(answer, again))
@@ -84,7 +91,8 @@ def ranking(question: RankQuestion, space: SearchSpace | None = None) -> GridsAn
     ------
     InputError : no grid fits in memory
     """
-    return _ranked_answer(question, space, open_work_sharing(quiet=True))
+    with open_work_sharing(quiet=True) as work_sharing:
+        return _ranked_answer(question, space, work_sharing)
 
 
 def _ranked_answer(
@@ -122,7 +130,9 @@ def _rank_grids(question: RankQuestion, work_sharing: WorkSharing) -> GridsAnswe
     def simulated(place: int) -> TrainingStep:
         return simulated_step(question, grids[place])
 
-    return grids_answer(question, ranking, work_sharing.share(simulated, range(len(grids)), "simulated", "grids"))
+    kind = simulated_steps(question, lambda place: question.experiment(grids[place]))
+    steps = work_sharing.share(simulated, range(len(grids)), "simulated", "grids", kind=kind)
+    return grids_answer(question, ranking, steps)
 
 
 def _rank_schemes(question: RankQuestion, space: SearchSpace, work_sharing: WorkSharing) -> SchemesAnswer:
@@ -144,9 +154,10 @@ def _rank_schemes(question: RankQuestion, space: SearchSpace, work_sharing: Work
     def simulated(experiment: TrainingExperiment) -> TrainingStep:
         return ranking.evaluator.simulated(experiment, question.granularity)
 
-    steps = work_sharing.share(simulated, experiments, "simulated", "configurations")
+    kind = sampled_steps(question, ranking.evaluator)
+    steps = work_sharing.share(simulated, experiments, "simulated", "configurations", kind=kind)
     if space.unsearched:
-        steps = _fastest_in_full(question, ranking, experiments, steps)
+        steps = _fastest_in_full(question, ranking, experiments, steps, work_sharing)
     simulated_places = dict(zip(places, steps, strict=True))
     usual = [place for place in places if ranking.best[place].experiment in compared]
     return schemes_answer(question, space, ranking, simulated_places, usual)
@@ -169,16 +180,24 @@ def _fastest_in_full(
     ranking: RankedConfigurations,
     experiments: Sequence[TrainingExperiment],
     steps: Sequence[TrainingStep],
+    work_sharing: WorkSharing,
 ) -> list[TrainingStep]:
     """The steps, with simulations of all layers and microbatches of pipelines until the fastest step has one.
 
-    Every rank simulates the same pipelines, because each decides about the next.
+    One rank simulates a pipeline, because its time decides about the next.
     """
+
+    def in_full_at(place: int) -> TrainingStep:
+        return ranking.evaluator.simulated_in_full(experiments[place], question.granularity)
+
+    kind = simulated_steps(question, lambda place: experiments[place])
     of_pipelines = {place for place, experiment in enumerate(experiments) if experiment.grid.pipeline > 1}
     in_full = list(steps)
     while (fastest := order_by_seconds(in_full)[0]) in of_pipelines:
         of_pipelines.remove(fastest)
-        in_full[fastest] = ranking.evaluator.simulated_in_full(experiments[fastest], question.granularity)
+        in_full[fastest : fastest + 1] = work_sharing.share(
+            in_full_at, [fastest], "simulated", "configurations in full", kind=kind
+        )
     return in_full
 
 

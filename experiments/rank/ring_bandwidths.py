@@ -5,6 +5,7 @@ from math import inf
 
 from quadrille.algorithms.analysis.axonn import FRONTIER, PERLMUTTER, NodeBandwidths, known_bandwidth
 from quadrille.algorithms.formats.measured_rows import Faults
+from quadrille.experiments.rank.work_sharing import TaskKind
 from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.machine_catalogue import MACHINES
@@ -68,3 +69,8 @@ def simulated_bandwidth(machine: Machine, gpus: int) -> Callable[[Ring], float]:
         return rate
 
     return simulated_ring_bandwidth
+
+
+def simulated_bandwidths(machine: Machine, gpus: int) -> TaskKind:
+    """The simulations of rings, as tasks of a store."""
+    return TaskKind("rank: ring bandwidth", lambda ring: (machine, gpus, LARGE_BYTES, ring), float)

@@ -1,20 +1,42 @@
-"""`WorkSharing`: MPI ranks, or processes of one, that share independent calculations; all results are in order."""
+"""`WorkSharing`: MPI ranks, or processes of one, that share independent calculations; all results are in order.
+
+Calculations are tasks (`quadrille.experiments.tasks`): with a store, only what it lacks is calculated.
+"""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from quadrille.algorithms.errors import InputError
 from quadrille.experiments.output.progress import StepCount, progress_line
+from quadrille.experiments.tasks.answer_tasks import StoredTasks, answer_tasks, workers_of
+from quadrille.experiments.tasks.task_store import TaskStore
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskKind:
+    """The calculations of one kind, whose results a store keeps.
+
+    Parameters
+    ----------
+    function : name of the calculation
+    arguments : function that returns the values which decide the answer to a question
+    form : type of an answer, which msgspec encodes
+    label : function that returns a question as text, for people who read the store
+    """
+
+    function: str
+    arguments: Callable[[Any], object]
+    form: Any
+    label: Callable[[Any], str] = str
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +51,13 @@ class WorkSharing:
     communicator : communicator of the ranks; None for this process alone
     quiet : whether progress is not shown
     jobs : number of processes that share the calculations of this process, if there is no communicator
+    store : store of results, on rank 0; None without a store, and on the other ranks
     """
 
     communicator: "Intracomm | None" = None
     quiet: bool = True
     jobs: int = 1
+    store: TaskStore | None = None
 
     @property
     def is_root(self) -> bool:
@@ -44,11 +68,17 @@ class WorkSharing:
     def progress(self, verb: str, noun: str, total: int) -> Iterator[StepCount]:
         """A context with a count of finished calculations, which rank 0 shows as a progress line."""
         step_count = StepCount(verb, noun, total)
-        with progress_line(step_count.words, shown=self.is_root and not self.quiet):
+        with progress_line(step_count.words, share=step_count.share, shown=self.is_root and not self.quiet):
             yield step_count
 
     def share(
-        self, answer: Callable[[Question], Answer], questions: Sequence[Question], verb: str, noun: str
+        self,
+        answer: Callable[[Question], Answer],
+        questions: Sequence[Question],
+        verb: str,
+        noun: str,
+        *,
+        kind: TaskKind | None = None,
     ) -> list[Answer]:
         """The answers to all questions, in their order; all ranks pass the same questions and get the same answers.
 
@@ -57,62 +87,100 @@ class WorkSharing:
         answer : function that returns the answer to a question
         questions : questions, divided over the ranks
         verb, noun : participle of the work and plural of its objects, for the progress line on rank 0
+        kind : the calculations as tasks of a store; None for calculations that no store keeps
+
+        Raises
+        ------
+        RunError : a process ended early, or the store cannot be written
         """
         with self.progress(verb, noun, len(questions)) as step_count:
-            return self.answers(answer, questions, step_count)
+            return self.answers(answer, questions, step_count, kind=kind)
 
     def answers(
-        self, answer: Callable[[Question], Answer], questions: Sequence[Question], step_count: StepCount
+        self,
+        answer: Callable[[Question], Answer],
+        questions: Sequence[Question],
+        step_count: StepCount,
+        *,
+        kind: TaskKind | None = None,
     ) -> list[Answer]:
         """The answers to some of the questions that a progress line counts, as `share` returns them."""
-        ranks = self.communicator
-        if ranks is None and self.jobs > 1 and len(questions) > 1:
-            return _answers_of_processes(answer, questions, step_count, self.jobs)
-        if ranks is None:
-            return list(_count_answers(map(answer, questions), step_count, 1))
-        own_answers = list(_count_answers(map(answer, questions[ranks.rank :: ranks.size]), step_count, ranks.size))
-        rounds = zip_longest(*ranks.allgather(own_answers))
-        return list(chain.from_iterable(rounds))[: len(questions)]
+        stored: StoredTasks[Question, Answer] | None = None
+        if self.store is not None and kind is not None:
+            stored = StoredTasks(
+                store=self.store,
+                function=kind.function,
+                arguments=kind.arguments,
+                form=kind.form,
+                label=kind.label,
+            )
+        if self.communicator is not None:
+            return _answers_of_ranks(answer, questions, step_count, self.communicator, stored)
+        workers = workers_of(answer, min(self.jobs, max(1, len(questions))))
+        answers: dict[int, Answer] = {}
+        with closing(answer_tasks(questions, workers, stored)) as in_any_order:
+            for number, result in in_any_order:
+                answers[number] = result
+                step_count.done += 1
+        return [answers[number] for number in range(len(questions))]
 
 
-def open_work_sharing(*, quiet: bool, jobs: int = 1) -> WorkSharing:
-    """The work sharing of the ranks that a launcher started together, or of this process alone.
+@contextmanager
+def open_work_sharing(*, quiet: bool, jobs: int = 1, store: str = "") -> Iterator[WorkSharing]:
+    """A context with the work sharing of the ranks that a launcher started together, or of this process alone.
 
     Parameters
     ----------
     quiet : whether progress is not shown
     jobs : number of processes that share the calculations, if no launcher started ranks
+    store : path of the store of results, which rank 0 opens; empty for none
 
     Raises
     ------
-    InputError : the world has one rank, but the launcher started more; jobs beside ranks of a launcher
+    InputError : the world has one rank, but the launcher started more; jobs beside ranks of a launcher; a file that is
+        no store
     """
+    communicator = _launched_ranks(jobs)
+    if not store or (communicator is not None and communicator.rank > 0):
+        yield WorkSharing(communicator, quiet, jobs)
+        return
+    with TaskStore(store) as opened:
+        yield WorkSharing(communicator, quiet, jobs, opened)
+
+
+def _launched_ranks(jobs: int) -> "Intracomm | None":
+    """The communicator of the ranks that a launcher started; None for a process alone."""
     from quadrille.runtime.host.world import announced_size
 
     if announced_size(os.environ) == 1:
-        return WorkSharing(quiet=quiet, jobs=jobs)
+        return None
     if jobs > 1:
         raise InputError(f"--jobs {jobs}: a launcher started ranks, which share the work; 1 is accepted")
     from quadrille.runtime.execution.rank_environment import start_world
 
-    return WorkSharing(start_world(), quiet)
+    return start_world()
 
 
-def _answers_of_processes(
-    answer: Callable[[Question], Answer], questions: Sequence[Question], step_count: StepCount, jobs: int
+def _answers_of_ranks(
+    answer: Callable[[Question], Answer],
+    questions: Sequence[Question],
+    step_count: StepCount,
+    ranks: "Intracomm",
+    stored: StoredTasks[Question, Answer] | None,
 ) -> list[Answer]:
-    """The answers to all questions, in their order, from worker processes."""
-    from quadrille.experiments.tasks.answer_tasks import answer_points
-
-    answers: dict[int, Answer] = {}
-    for number, result in answer_points(questions, answer, min(jobs, len(questions))):
-        answers[number] = result
-        step_count.done += 1
+    """The answers to all questions, in their order, which the ranks share; rank 0 reads and writes the store."""
+    digests = {} if stored is None else {number: stored.digest(asked) for number, asked in enumerate(questions)}
+    read = {number: stored.result(digest) for number, digest in digests.items()} if stored is not None else {}
+    answers: dict[int, Answer] = ranks.bcast({number: kept for number, kept in read.items() if kept is not None})
+    lacking = [number for number in range(len(questions)) if number not in answers]
+    step_count.done += len(answers)
+    own: dict[int, Answer] = {}
+    for number in lacking[ranks.rank :: ranks.size]:
+        own[number] = answer(questions[number])
+        step_count.done += ranks.size  # all ranks answer equally many
+    for part in ranks.allgather(own):
+        answers |= part
+    if stored is not None:
+        for number in lacking:
+            stored.keep(digests[number], questions[number], answers[number])
     return [answers[number] for number in range(len(questions))]
-
-
-def _count_answers(answers: Iterable[Answer], step_count: StepCount, ranks: int) -> Iterator[Answer]:
-    """The answers, unchanged; each answer is counted once for every rank, because all ranks answer equally many."""
-    for answer in answers:
-        step_count.done += ranks
-        yield answer

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from quadrille.algorithms.errors import InputError, QuadrilleError
 from quadrille.algorithms.formats import schema_files
@@ -29,7 +29,12 @@ from quadrille.experiments.tasks.task_options import TaskOptions
 from quadrille.runtime.host.console import remark, remark_all
 from quadrille.runtime.launching.supervise import signals_as_interrupts
 
+if TYPE_CHECKING:
+    from quadrille.experiments.sweep.point_search import SearchOptions
+
 Point = TypeVar("Point")
+MOST_BEST = 12
+"""Largest number of best points that a search names."""
 MOST_REMARKS = 8
 SAVE_SECONDS = 1.0
 """Shortest time between two writes of the answers so far [s]."""
@@ -117,6 +122,68 @@ def sweep(
     result = _sweep_result(points, description, answers)
     if result.baseline is None:
         raise InputError(f"none of the {len(points)} points can be; the first: {answers[0].reason}")
+    _present(result, answers, description, to)
+    return result
+
+
+def search_sweep(
+    points: Sequence[tuple[dict[str, str], Point]],
+    description: SweepDescription,
+    search: "SearchOptions",
+    destinations: Destinations | None = None,
+    *,
+    options: TaskOptions | None = None,
+    question: Callable[[Point], SweepAnswer],
+    arguments: Callable[[Point], object] = lambda point: point,
+    label: Callable[[Point], str] = str,
+) -> Sweep:
+    """Answers the points that a search asks for, and prints or writes them in the order of the full product.
+
+    Parameters
+    ----------
+    search : objectives, budget and limits of the search; the other parameters are those of `sweep`
+
+    Raises
+    ------
+    InputError : no point is accepted, a file or the store cannot be written, or the search is not installed
+    RunError : a worker ended early, or the store cannot be written any more
+    """
+    from quadrille.experiments.sweep.point_search import best_places, search_points
+
+    search.check()
+    to, options = destinations or Destinations(), options or TaskOptions()
+    step_count = StepCount("answered", "points", int(min(search.points, len(points))))
+    with options.open_store() as store, progress_line(step_count.words, share=step_count.share, shown=not to.quiet):
+        stored: StoredTasks[Point, SweepAnswer] | None = None
+        if store is not None:
+            stored = StoredTasks(
+                store=store, function="sweep point", arguments=arguments, form=SweepAnswer, label=label
+            )
+
+        def answers_at(places: Sequence[int]) -> list[SweepAnswer]:
+            answers = [NOT_REACHED] * len(places)
+            asked = (points[place][1] for place in places)
+            put_answers(answers, asked, question, options, stored=stored, quiet=True)
+            step_count.done += len(places)
+            return answers
+
+        answers = search_points(description.varied, answers_at, search)
+    if stored is not None:
+        remark(f"{stored.kept} of {len(answers)} points were in {options.store}")
+    best = best_places(answers, search)
+    if not best:
+        raise InputError(f"none of the {len(answers)} points that --search asked for is accepted")
+    places = sorted(answers)
+    result = _sweep_result([points[place] for place in places], description, [answers[place] for place in places])
+    _present(result, list(answers.values()), description, to)
+    for place in best[:MOST_BEST]:
+        words = ", ".join(f"{key}={value}" for key, value in points[place][0].items())
+        remark(f"best of {len(answers)} of {len(points)} points: {words}: {search.words(answers[place])}")
+    return result
+
+
+def _present(result: Sweep, answers: Sequence[SweepAnswer], description: SweepDescription, to: Destinations) -> None:
+    """Write the files of a sweep, and print its table, reasons and remarks."""
     write_files(result, to.json, to.csv)
     if to.plot:
         from quadrille.experiments.sweep.sweep_figure import draw_sweep
@@ -127,7 +194,6 @@ def sweep(
         for line in reason_lines(result):
             print(line)
     remark_all(_remarks(answers, result))
-    return result
 
 
 class SavedAnswers:
@@ -211,7 +277,7 @@ def show_progress(
         note=lambda: f", {impossible} of them cannot be" if impossible else "",
         kept=kept,
     )
-    with progress_line(step_count.words, shown=not quiet):
+    with progress_line(step_count.words, share=step_count.share, shown=not quiet):
         for number, answer in answers:
             step_count.done += 1
             impossible += answer.reason is not None

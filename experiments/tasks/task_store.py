@@ -40,6 +40,10 @@ class TaskStore(AbstractContextManager["TaskStore"]):
     path : path of the file
     flag : flag that names the file, for messages
 
+    Attributes
+    ----------
+    found, added : number of results that were read, and that were written
+
     Raises
     ------
     InputError : a file that is no store, a store of a newer version, or a path that cannot be written
@@ -47,6 +51,7 @@ class TaskStore(AbstractContextManager["TaskStore"]):
 
     def __init__(self, path: str, flag: str = "--store") -> None:
         self.path, self._name = path, f"{flag} {path}"
+        self.found, self.added = 0, 0
         _check_path(path, self._name)
         try:
             self._connection = sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
@@ -94,7 +99,10 @@ class TaskStore(AbstractContextManager["TaskStore"]):
         """The result of a task as JSON; None if the store does not have it."""
         with self._errors_as_lines("cannot be read"):
             row = self._connection.execute("SELECT result FROM results WHERE digest=?", (digest,)).fetchone()
-        return None if row is None else str(row[0])
+        if row is None:
+            return None
+        self.found += 1
+        return str(row[0])
 
     def keep(self, digest: bytes, task: str, label: str, result: str, code: str) -> None:
         """Commit the result of a task.
@@ -115,6 +123,17 @@ class TaskStore(AbstractContextManager["TaskStore"]):
             self._connection.execute(
                 "INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?)", (digest, task, label, result, code)
             )
+        self.added += 1
+
+    @property
+    def use(self) -> str:
+        """The number of results that the store had, of all that were asked for, as text."""
+        count = self.found + self.added
+        text = f"{self.found} of {count} answers were in {self.path}"
+        others = len(self) - self.added
+        if self.found or not others:
+            return text
+        return f"{text}, whose {others} answers are of other values, machines or code"
 
     def __len__(self) -> int:
         """The number of results."""

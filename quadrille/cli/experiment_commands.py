@@ -280,6 +280,16 @@ SWEEP = flags_of(
         ],
         "",
     ),
+    search=(
+        Annotated[
+            str,
+            flag("--search", "time|memory|gpus,…", "Search for points where these are small, instead of all points."),
+        ],
+        "",
+    ),
+    budget=(Annotated[str, flag("--budget", "N|Ns", "Points that --search asks for, or seconds, as 600s.")], ""),
+    most_gpus=(Annotated[str, flag("--most-gpus", "N", "Most GPUs of a point that --search accepts.")], ""),
+    search_seed=(Annotated[str, flag("--search-seed", "S", "Seed of --search.")], "0"),
     csv=(
         Annotated[str, flag("--csv", "FILE|-", "Write the table as CSV; after Ctrl-C the rows that are known.")],
         "",
@@ -301,6 +311,7 @@ def sweep(context: click.Context, **values: Any) -> None:
     """
     from quadrille.algorithms.errors import InputError
     from quadrille.cli.parsing.numbers import whole_number
+    from quadrille.cli.parsing.point_search import parse_search
     from quadrille.cli.parsing.slurm import parse_slurm
     from quadrille.cli.parsing.sweep import sweep as sweep_points
     from quadrille.cli.parsing.sweep_base import base_of
@@ -310,14 +321,27 @@ def sweep(context: click.Context, **values: Any) -> None:
     jobs = whole_number(values["jobs"], "--jobs")
     if jobs > 1 and values["slurm"]:
         raise InputError(f"--jobs {jobs} and --slurm {values['slurm']}: one of them is accepted")
+    search = parse_search(values)
+    if search is not None and values["slurm"]:
+        raise InputError(f"--search {values['search']} and --slurm {values['slurm']}: --jobs N shares a search")
     ranks = launched_ranks(jobs)
+    if ranks is not None and search is not None:
+        raise InputError(f"--search {values['search']}: ranks of a launcher cannot share it; --jobs N does")
     if ranks is not None and ranks.rank > 0:
         serve_tasks(ranks)
         return
     options = TaskOptions(jobs=jobs, store=values["store"], ranks=ranks, slurm=parse_slurm(values["slurm"]))
     base = base_of(values, machine_flags(values), values["vary"], typed(context, values))
     output_files = {name: values[name] for name in ("json", "csv", "plot")}
-    sweep_points(base, values["vary"], **output_files, options=options, quiet=values["quiet"], command=context.obj)
+    sweep_points(
+        base,
+        values["vary"],
+        **output_files,
+        options=options,
+        search=search,
+        quiet=values["quiet"],
+        command=context.obj,
+    )
 
 
 @app.command()

@@ -29,6 +29,7 @@ from quadrille.cli.shared_flags import (
     SparseStates,
     Sparsity,
     StageLayers,
+    Store,
     Tokens,
     flags_from,
     flags_of,
@@ -143,7 +144,14 @@ Jobs = Annotated[str, flag("--jobs", "N", "Processes that share the configuratio
 
 @app.command("rank")
 @with_report
-@with_flags(FROM_FILE, RANKED, GRANULARITY, ON_MACHINE, flags_of(json=(Json, ""), jobs=(Jobs, "1")), NO_PROGRESS)
+@with_flags(
+    FROM_FILE,
+    RANKED,
+    GRANULARITY,
+    ON_MACHINE,
+    flags_of(json=(Json, ""), jobs=(Jobs, "1"), store=(Store, "")),
+    NO_PROGRESS,
+)
 def rank(invocation: click.Context, **values: Any) -> None:
     """Rank the configurations of a GPT by a closed form of its step.  The best are simulated.
 
@@ -166,6 +174,7 @@ def rank(invocation: click.Context, **values: Any) -> None:
         parse_space(words, has_experts=question.problem.experts is not None) if words.ranks_schemes else None,
         destinations=Destinations(json=values["json"], read=on.files | files_read(words), detail=detail),
         jobs=whole_number(values["jobs"], "--jobs"),
+        store=values["store"],
         command=invocation.obj,
         again=lambda best: command_of_fastest(words, on, best),
     )

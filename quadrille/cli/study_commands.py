@@ -20,6 +20,7 @@ from quadrille.cli.shared_flags import (
     Panel,
     Passes,
     Plot,
+    Store,
     Threads,
     Transposed,
     by_default,
@@ -30,6 +31,8 @@ from quadrille.cli.shared_flags import (
 
 MORE = (training_study_commands,)
 """Modules that declare further commands when they are imported."""
+
+Jobs = Annotated[str, flag("--jobs", "N", "Processes that share the rows.")]
 
 
 @study.command("main-job")
@@ -175,11 +178,14 @@ def published_training(
     weak_scaling: Annotated[
         bool, switch("--weak-scaling", "Predict the weak scaling of AxoNN instead of rows: minutes.")
     ] = False,
+    jobs: Jobs = "1",
+    store: Store = "",
     json: Json = "",
     figure: Plot = "",
 ) -> None:
     """How far off are predictions of whole training steps, against published runs?"""
     from quadrille.algorithms.errors import InputError
+    from quadrille.cli.parsing.numbers import whole_number
     from quadrille.studies.published_training.study import list_rows, published_row
     from quadrille.studies.published_training.study import published_training as judge
 
@@ -195,18 +201,31 @@ def published_training(
     if row:
         published_row(row, rows, explain=explain, json=json, command=context.obj)
         return
-    judge(rows, claims=claims, only=only, weak_scaling=weak_scaling, json=json, figure=figure, command=context.obj)
+    judge(
+        rows,
+        claims=claims,
+        only=only,
+        weak_scaling=weak_scaling,
+        json=json,
+        figure=figure,
+        jobs=whole_number(jobs, "--jobs"),
+        store=store,
+        command=context.obj,
+    )
 
 
 @study.command("megatron-bridge")
 def megatron_bridge(
     file: Annotated[str, flag("--rows", "FILE.csv", "Its performance tables: megatron_bridge_performance.csv.")] = "",
     only: Annotated[str, flag("--only", "TEXT", "Models whose name has this text; then no results are written.")] = "",
+    jobs: Jobs = "1",
+    store: Store = "",
 ) -> None:
     """How far off are predicted steps from the performance tables of Megatron Bridge: experts, 8 and 4 bits?"""
+    from quadrille.cli.parsing.numbers import whole_number
     from quadrille.studies.megatron_bridge.study import megatron_bridge as judge
 
-    judge(file, only)
+    judge(file, only, jobs=whole_number(jobs, "--jobs"), store=store)
 
 
 @study.command("megatron-recordings")

@@ -18,10 +18,15 @@ from statistics import mean, median
 from quadrille.algorithms.errors import QuadrilleError
 from quadrille.experiments.output.tables import print_tables, table
 from quadrille.experiments.predict.training_step import simulated_step
+from quadrille.experiments.rank.work_sharing import TaskKind, WorkSharing, open_work_sharing
 from quadrille.runtime.host.console import remark, run_as_program
+from quadrille.runtime.launching.supervise import signals_as_interrupts
+from quadrille.studies.known_answers import KnownAnswers
 from quadrille.studies.megatron_bridge.bridge_rows import BridgeRow, BridgeStep, read_bridge
 from quadrille.topologies.find_machine import find_machine, gpus_with_placement
 
+ROWS_OF_A_JOB = 4
+"""Number of rows that a process predicts before they are written."""
 RESULTS = Path(__file__).resolve().parent / "results" / "rows.csv"
 COLUMNS = (
     *("row", "model", "kind", "gpu", "gpus", "precision", "layout", "batch", "microbatch"),
@@ -62,11 +67,20 @@ def predicted_seconds(step: BridgeStep) -> float | str:
         return str(error)
 
 
-def judge(row: BridgeRow) -> JudgedStep:
+STEPS = TaskKind(
+    "step of Megatron Bridge",
+    lambda step: (step.machine, step.experiment, step.is_pipelined),
+    float | str,
+    lambda step: shlex.join(step.command),
+)
+"""The predictions as tasks of a store; the name of a machine stands for its contents, which are code."""
+
+
+def judge(row: BridgeRow, predict: Callable[[BridgeStep], float | str] | None = None) -> JudgedStep:
     """The row with its predicted time, or with the reason why there is none."""
     if row.step is None:
         return JudgedStep(row, refused=row.refused)
-    answer = predicted_seconds(row.step)
+    answer = (predict or predicted_seconds)(row.step)
     return JudgedStep(row, refused=answer) if isinstance(answer, str) else JudgedStep(row, answer)
 
 
@@ -104,16 +118,24 @@ def refused_rows(judged: Iterable[JudgedStep]) -> list[list[str]]:
     return [[reason, str(count)] for reason, count in Counter(step.refused for step in judged).most_common() if reason]
 
 
-def megatron_bridge(file: str, only: str = "", results: Path = RESULTS) -> None:
+def megatron_bridge(
+    file: str, only: str = "", results: Path = RESULTS, *, jobs: int = 1, store: str = "", quiet: bool = False
+) -> None:
     """Predict the rows, print the tables, and write the rows.
 
     Parameters
     ----------
     file : the performance tables as CSV
     only : text of the model's name; then nothing is written
+    jobs : number of processes that share the rows
+    store : path of the store of predictions; empty for none
+    quiet : whether progress is not shown
     """
     rows = [row for row in read_bridge(Path(file)) if only.lower() in row.columns["model"].lower()]
-    judged = list(_written(rows, None if only else results))
+    with signals_as_interrupts(), open_work_sharing(quiet=quiet, jobs=jobs, store=store) as work_sharing:
+        judged = list(_written(_judged(rows, work_sharing), None if only else results))
+        if work_sharing.store is not None:
+            remark(work_sharing.store.use)
     columns = ("rows", "mean", "median", "worst", "mean with sign")
     parts: dict[str, Callable[[BridgeRow], str]] = {
         "model": lambda row: f"{row.kind}: {row.columns['model']}",
@@ -129,17 +151,27 @@ def megatron_bridge(file: str, only: str = "", results: Path = RESULTS) -> None:
     )
 
 
-def _written(rows: Iterable[BridgeRow], results: Path | None) -> Iterator[JudgedStep]:
+def _judged(rows: Sequence[BridgeRow], work_sharing: WorkSharing) -> Iterator[JudgedStep]:
+    """The judged rows, in their order, a few at a time."""
+    predictions = KnownAnswers(predicted_seconds, STEPS, work_sharing)
+    with work_sharing.progress("predicted", "rows", sum(row.step is not None for row in rows)) as step_count:
+        size = ROWS_OF_A_JOB * work_sharing.jobs
+        for begin in range(0, len(rows), size):
+            together = rows[begin : begin + size]
+            predictions.find((row.step for row in together if row.step is not None), step_count)
+            yield from (judge(row, predictions) for row in together)
+
+
+def _written(rows: Iterable[JudgedStep], results: Path | None) -> Iterator[JudgedStep]:
     """The judged rows, each written as soon as it is known."""
     if results is None:
-        yield from map(judge, rows)
+        yield from rows
         return
     results.parent.mkdir(exist_ok=True)
     with results.open("w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(COLUMNS)
-        for row in rows:
-            judged = judge(row)
+        for judged in rows:
             writer.writerow(cells(judged))
             out.flush()
             yield judged

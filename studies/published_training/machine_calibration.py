@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.experiments.network.bus_bandwidth import bus_factor
 from quadrille.experiments.network.collective_question import CollectiveQuestion
+from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.studies.published_collectives.collective_rows import CollectiveRow
 from quadrille.studies.published_collectives.machine_calibration import machine_of
 from quadrille.studies.published_training.published_runs import NAMES, PublishedRun
-from quadrille.studies.published_training.published_steps import peak_bytes, published_step, step_of
+from quadrille.studies.published_training.published_steps import PublishedStep, peak_bytes, published_step, step_of
 from quadrille.studies.published_training.training_rows import TrainingRow
 from quadrille.topologies.machines.machine_catalogue import MACHINES
 
@@ -76,7 +77,10 @@ def question_of(row: CollectiveRow) -> CollectiveQuestion:
 
 
 def calibrate(
-    machine: str, runs: Sequence[tuple[TrainingRow, PublishedRun]], slow: frozenset[str]
+    machine: str,
+    runs: Sequence[tuple[TrainingRow, PublishedRun]],
+    slow: frozenset[str],
+    predicted: Callable[[PublishedStep], TrainingStep] = step_of,
 ) -> TrainingCalibration:
     """The calibration of a machine from its rows.
 
@@ -85,13 +89,14 @@ def calibrate(
     machine : name of the machine
     runs : rows of the machine with their modelled runs, in the order of the file
     slow : names of the machines with slow networks, see `slow_networks`
+    predicted : function that returns the predicted step
     """
     between, rest, rows = 1.0, 0.0, {}
     timed = [(row, run) for row, run in runs if row.metric is not None and row.metric[0] == "seconds" and run.data > 1]
     if machine in slow and timed:
         row, run = max(timed, key=lambda timed_run: timed_run[1].data)
         assert row.printed is not None
-        between, rows["between"] = _share(run, row.printed), row.id
+        between, rows["between"] = _share(run, row.printed, predicted), row.id
     with_memory = [(row, run) for row, run in runs if row.metric is not None and row.metric[0] == "memory"]
     if len(with_memory) >= LEFT_AT_LEAST:
         row, run = min(with_memory, key=lambda row_and_run: peak_bytes(row_and_run[1]))
@@ -100,7 +105,7 @@ def calibrate(
     return TrainingCalibration(machine, between, rest, rows)
 
 
-def _share(run: PublishedRun, seconds: float) -> float:
+def _share(run: PublishedRun, seconds: float, predicted: Callable[[PublishedStep], TrainingStep]) -> float:
     """The share of the network's bandwidth with which the run's step takes `seconds`, within `SHARES`.
 
     The time is almost linear in the inverse of the share, so few steps of the secant method suffice.
@@ -108,7 +113,7 @@ def _share(run: PublishedRun, seconds: float) -> float:
 
     def excess(inverse: float) -> float:
         """Time of the step above `seconds`, relative to it."""
-        return step_of(published_step(run, 1 / inverse)).seconds / seconds - 1
+        return predicted(published_step(run, 1 / inverse)).seconds / seconds - 1
 
     low, high = 1 / SHARES[1], FIRST_INVERSE
     excess_low, excess_high = excess(low), excess(high)

@@ -14,6 +14,7 @@ megatron/core/tensor_parallel/layers.py (overlaps); Zhao et al., "PyTorch FSDP",
 prefetching); mosaicml/llm-foundry, scripts/train/benchmarking (no dropout, no compilation).
 """
 
+import shlex
 from dataclasses import dataclass
 from functools import cache
 
@@ -24,6 +25,7 @@ from quadrille.algorithms.training.adam import Adam, default_rate
 from quadrille.algorithms.training.gpt import gpt_from_shape
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.experiments.predict.training_step import TrainingStep, simulated_step
+from quadrille.experiments.rank.work_sharing import TaskKind
 from quadrille.experiments.workloads.command_flags import experiment_flags
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
@@ -97,6 +99,15 @@ class PublishedStep:
 def step_of(step: PublishedStep) -> TrainingStep:
     """The predicted step, with its time by cause."""
     return simulated_step(step.experiment, step.model, granularity=step.granularity)
+
+
+STEPS = TaskKind(
+    "training step",
+    lambda step: (step.model, step.experiment, step.granularity),
+    TrainingStep,
+    lambda step: shlex.join(step.command),
+)
+"""The predicted steps as tasks of a store."""
 
 
 @cache

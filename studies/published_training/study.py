@@ -5,7 +5,7 @@ rule in `machine_calibration.py`), or `skipped` with the reason.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -14,9 +14,13 @@ from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.training.flops import full_square_flops
 from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.output.destinations import Destinations, write_or_show
-from quadrille.runtime.host.console import run_as_program
+from quadrille.experiments.predict.training_step import TrainingStep
+from quadrille.experiments.rank.work_sharing import open_work_sharing
+from quadrille.runtime.host.console import remark, run_as_program
+from quadrille.runtime.launching.supervise import signals_as_interrupts
 from quadrille.simulator.machine.network import network_of
 from quadrille.studies.judged_rows import Role
+from quadrille.studies.known_answers import KnownAnswers
 from quadrille.studies.published_collectives import collective_rows
 from quadrille.studies.published_collectives.machine_calibration import machine_of
 from quadrille.studies.published_training.claims import claims_named, predicted_claims
@@ -27,7 +31,13 @@ from quadrille.studies.published_training.machine_calibration import (
     slow_networks,
 )
 from quadrille.studies.published_training.published_runs import PublishedRun, run_or_reason
-from quadrille.studies.published_training.published_steps import peak_bytes, published_step, step_of
+from quadrille.studies.published_training.published_steps import (
+    STEPS,
+    PublishedStep,
+    peak_bytes,
+    published_step,
+    step_of,
+)
 from quadrille.studies.published_training.report import (
     JudgedTraining,
     TrainingAnswer,
@@ -77,6 +87,9 @@ def published_training(
     weak_scaling: bool = False,
     json: str = "",
     figure: str = "",
+    jobs: int = 1,
+    store: str = "",
+    quiet: bool = False,
     command: Sequence[str] = (),
 ) -> TrainingAnswer:
     """Predict every row, judge the rows that can be judged, and print and write the results.
@@ -91,6 +104,9 @@ def published_training(
     weak_scaling : whether to predict the weak scaling of AxoNN
     json : file of the answer, `-` for stdout; empty: not written
     figure : file of the figure of the weak scaling; empty: not written
+    jobs : number of processes that share the rows
+    store : path of the store of predicted steps; empty for none
+    quiet : whether progress is not shown
     command : command line, for the provenance
     """
     if figure and not weak_scaling:
@@ -98,14 +114,14 @@ def published_training(
     chosen = claims_named(only) if claims else []
     if only and not claims:
         raise InputError(f"--only {only}: names claims; --claims is needed")
-    Destinations(json=json, plot=figure).check({"--rows": rows or str(ROWS)})
+    Destinations(json=json, plot=figure).check({"--rows": rows or str(ROWS)} | ({"--store": store} if store else {}))
     published = read_rows(rows or ROWS) if rows or not (claims or weak_scaling) else []
-    runs = runs_of(published)
-    sites = calibrate_machines(read_rows(ROWS), _machines(runs.values())) if published else {}
-    again = repeated_rows(published)
-    judged = [
-        judge(row, again.get(row.id) or runs[row.id], _preferred_duplicate(row, published), sites) for row in published
-    ]
+    if (store or jobs > 1) and not published:
+        raise InputError(f"{'--store' if store else '--jobs'}: is for rows; --claims and --weak-scaling go without it")
+    with signals_as_interrupts(), open_work_sharing(quiet=quiet, jobs=jobs, store=store) as work_sharing:
+        judged, sites = _judged_rows(published, KnownAnswers(step_of, STEPS, work_sharing))
+        if work_sharing.store is not None:
+            remark(work_sharing.store.use)
     answer = TrainingAnswer(
         rows=judged,
         summary=summarise(judged),
@@ -120,6 +136,29 @@ def published_training(
 
         draw(answer.weak_scaling, figure)
     return answer
+
+
+def _judged_rows(
+    published: Sequence[TrainingRow], predictions: KnownAnswers[PublishedStep, TrainingStep]
+) -> tuple[list[JudgedTraining], dict[str, TrainingCalibration]]:
+    """The judged rows, and the calibration of their machines by name."""
+    runs, again = runs_of(published), repeated_rows(published)
+    chosen = {row.id: again.get(row.id) or runs[row.id] for row in published}
+    sites = calibrate_machines(read_rows(ROWS), _machines(runs.values()), predictions) if published else {}
+    steps = [
+        published_step(run, _site_of(run, sites).between)
+        for row in published
+        if isinstance(run := chosen[row.id], PublishedRun) and row.metric is not None and row.metric[0] != "memory"
+    ]
+    with predictions.work_sharing.progress("predicted", "rows", len(steps)) as step_count:
+        predictions.find(steps, step_count)
+    judged = [judge(row, chosen[row.id], _preferred_duplicate(row, published), sites, predictions) for row in published]
+    return judged, sites
+
+
+def _site_of(run: PublishedRun, sites: Mapping[str, TrainingCalibration]) -> TrainingCalibration:
+    """The calibration of a run's machine; a machine without one has the default values."""
+    return sites.get(run.machine) or TrainingCalibration(run.machine)
 
 
 def published_row(
@@ -148,8 +187,7 @@ def published_row(
     judged = judge(row, run, _preferred_duplicate(row, published), sites)
     step = None
     if isinstance(run, PublishedRun):
-        site = sites.get(run.machine) or TrainingCalibration(run.machine)
-        step = published_step(run, site.between)
+        step = published_step(run, _site_of(run, sites).between)
     answer = TrainingAnswer(
         rows=[judged],
         summary=summarise([judged]),
@@ -200,13 +238,18 @@ def repeated_rows(rows: Sequence[TrainingRow]) -> dict[str, str]:
     return repeated
 
 
-def calibrate_machines(own: Sequence[TrainingRow], machines: Collection[str]) -> dict[str, TrainingCalibration]:
+def calibrate_machines(
+    own: Sequence[TrainingRow],
+    machines: Collection[str],
+    predicted: Callable[[PublishedStep], TrainingStep] = step_of,
+) -> dict[str, TrainingCalibration]:
     """The calibration of machines, by the name of the machine.
 
     Parameters
     ----------
     own : all rows of the project's own file
     machines : names of the machines
+    predicted : function that returns the predicted step
     """
     runs = runs_of(own)
     by_machine: dict[str, list[tuple[TrainingRow, PublishedRun]]] = defaultdict(list)
@@ -215,7 +258,7 @@ def calibrate_machines(own: Sequence[TrainingRow], machines: Collection[str]) ->
         if isinstance(run, PublishedRun) and run.machine in machines:
             by_machine[run.machine].append((row, run))
     slow = slow_networks(collective_rows.read_rows(ROWS), _all_reduce_seconds)
-    return {name: calibrate(name, runs_of_machine, slow) for name, runs_of_machine in by_machine.items()}
+    return {name: calibrate(name, runs_of_machine, slow, predicted) for name, runs_of_machine in by_machine.items()}
 
 
 def _machines(runs: Iterable[PublishedRun | str]) -> frozenset[str]:
@@ -257,7 +300,11 @@ def _preferred_duplicate(row: TrainingRow, rows: Sequence[TrainingRow]) -> Train
 
 
 def judge(
-    row: TrainingRow, run: PublishedRun | str, duplicate: TrainingRow | None, sites: Mapping[str, TrainingCalibration]
+    row: TrainingRow,
+    run: PublishedRun | str,
+    duplicate: TrainingRow | None,
+    sites: Mapping[str, TrainingCalibration],
+    predicted_step: Callable[[PublishedStep], TrainingStep] = step_of,
 ) -> JudgedTraining:
     """The row with its prediction and role.
 
@@ -267,11 +314,12 @@ def judge(
     run : run of the row, or the reason why it is not modelled
     duplicate : row of the same measurement that is judged instead; None if there is none
     sites : calibration of each machine by its name
+    predicted_step : function that returns the predicted step
     """
     if isinstance(run, str):
         return _entry(row, None, None, "skipped", run)
-    site = sites.get(run.machine) or TrainingCalibration(run.machine)
-    predicted = predict(row, run, site)
+    site = _site_of(run, sites)
+    predicted = predict(row, run, site, predicted_step)
     if row.id in site.rows.values():
         parameter = next(name for name, used in site.rows.items() if used == row.id)
         return _entry(row, run, predicted, "calibration", f"sets {parameter}")
@@ -281,7 +329,12 @@ def judge(
     return _entry(row, run, predicted, "judged", "")
 
 
-def predict(row: TrainingRow, run: PublishedRun, site: TrainingCalibration) -> float:
+def predict(
+    row: TrainingRow,
+    run: PublishedRun,
+    site: TrainingCalibration,
+    predicted_step: Callable[[PublishedStep], TrainingStep] = step_of,
+) -> float:
     """The predicted value of a row, in the row's unit.
 
     Parameters
@@ -289,12 +342,13 @@ def predict(row: TrainingRow, run: PublishedRun, site: TrainingCalibration) -> f
     row : row with a predicted metric
     run : run of the row
     site : calibration of the run's machine
+    predicted_step : function that returns the predicted step
     """
     assert row.metric is not None
     metric, unit = row.metric
     if metric == "memory":
         return (peak_bytes(run) + site.rest_bytes) / unit
-    seconds = step_of(published_step(run, site.between)).seconds
+    seconds = predicted_step(published_step(run, site.between)).seconds
     tokens = run.batch * run.shape.sequence
     counted = full_square_flops(run.shape, run.batch, run.recompute)
     flops = counted.model if metric == "model_share" else counted.hardware

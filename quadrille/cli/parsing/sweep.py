@@ -19,10 +19,11 @@ from quadrille.cli.parsing.network_machines import collective_machine
 from quadrille.cli.parsing.numbers import whole_number
 from quadrille.cli.parsing.runs import files_read
 from quadrille.cli.parsing.sweep_checks import check
-from quadrille.cli.parsing.sweep_points import SweepFlags, machine_of, parse_varied, points
+from quadrille.cli.parsing.sweep_points import SweepFlags, SweptPoints, machine_of, parse_varied
 from quadrille.experiments.output.destinations import Destinations, Detail
 from quadrille.experiments.sweep.point_predictions import predict_point
-from quadrille.experiments.sweep.sweep import SweepDescription
+from quadrille.experiments.sweep.point_search import SearchOptions
+from quadrille.experiments.sweep.sweep import SweepDescription, search_sweep
 from quadrille.experiments.sweep.sweep import sweep as sweep_points
 from quadrille.experiments.sweep.sweep_points import BestGrid, Impossible, OneCollective, OneGrid, SweepPoint
 from quadrille.experiments.sweep.sweep_result import Sweep, SweepAnswer
@@ -40,6 +41,7 @@ def sweep(
     csv: str = "",
     plot: str = "",
     options: TaskOptions | None = None,
+    search: SearchOptions | None = None,
     quiet: bool = False,
     question: Question | None = None,
     command: Sequence[str] = (),
@@ -52,6 +54,7 @@ def sweep(
     vary : values of --vary, each `KEY=VALUE,…` (`quadrille.cli.parsing.sweep_points`)
     json, csv, plot : paths of the written files; empty for none
     options : workers of the points, and the store of their answers
+    search : search for the best points; None for all points
     quiet : whether progress is hidden
     question : function that returns the answer at a point; by default the prediction
     command : words of the command line, for the record
@@ -65,15 +68,11 @@ def sweep(
     flags = _flags_of(base)
     inputs = file_digests(destinations.read)
     common = SweepDescription(flags=flags, varied=varied, best_grid=base.best_grid, inputs=inputs, command=command)
-    return sweep_points(
-        list(points(base, varied)),
-        common,
-        destinations,
-        options=options,
-        question=question or predicted,
-        arguments=arguments_of,
-        label=_label,
-    )
+    combined, asked = SweptPoints(base, varied), question or predicted
+    told: dict[str, Any] = {"options": options, "arguments": arguments_of, "label": _label}
+    if search is not None:
+        return search_sweep(combined, common, search, destinations, question=asked, **told)
+    return sweep_points(combined, common, destinations, question=asked, **told)
 
 
 def predicted(point_flags: SweepFlags) -> SweepAnswer:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, overload
 
 from quadrille.algorithms.errors import InputError
 from quadrille.cli.parsing.flags import CollectiveFlags, MatmulFlags, TrainingFlags
@@ -32,7 +32,7 @@ from quadrille.cli.parsing.machines import MachineFlags, chosen_machine
 from quadrille.experiments.sweep.varied_key import COLLECTIVE_KEY, VariedKey
 from quadrille.topologies.machines.machine import Machine
 
-MOST_POINTS = 100_000
+MOST_POINTS = 1_000_000
 LISTS = ("matmul", "mlp", "gpt", "grid", "order", "overlap", "placement", "jitter")
 """Keys whose values contain commas, so that only semicolons separate the values."""
 FAULTS = ("fail", "degrade", "slow")
@@ -164,12 +164,55 @@ def points(base: SweepFlags, varied: Sequence[VariedKey]) -> Iterator[tuple[dict
     >>> [point for point, _ in points(SweepFlags(), [VariedKey("gpus", ("1", "2")), VariedKey("dtype", ("float32",))])]
     [{'gpus': '1', 'dtype': 'float32'}, {'gpus': '2', 'dtype': 'float32'}]
     """
-    for values in product(*(varied_key.values for varied_key in varied)):
-        asked = base
-        point = {varied_key.key: value for varied_key, value in zip(varied, values, strict=True)}
+    return iter(SweptPoints(base, varied))
+
+
+class SweptPoints(Sequence[tuple[dict[str, str], SweepFlags]]):
+    """The combinations of `points` as a sequence; each is made when it is taken, and none is kept.
+
+    >>> combined = SweptPoints(SweepFlags(), [VariedKey("gpus", ("1", "2")), VariedKey("top", ("3", "4", "5"))])
+    >>> len(combined), combined.values(4), combined.values(-1)
+    (6, ('2', '4'), ('2', '5'))
+    """
+
+    def __init__(self, base: SweepFlags, varied: Sequence[VariedKey]) -> None:
+        self._base, self._varied = base, varied
+        self._count = prod(len(varied_key.values) for varied_key in varied)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def values(self, place: int) -> tuple[str, ...]:
+        """The value of each key at a place."""
+        place = range(self._count)[place]
+        chosen = []
+        for varied_key in reversed(self._varied):
+            place, digit = divmod(place, len(varied_key.values))
+            chosen.append(varied_key.values[digit])
+        return tuple(reversed(chosen))
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[dict[str, str], SweepFlags]: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[tuple[dict[str, str], SweepFlags]]: ...
+
+    def __getitem__(
+        self, place: int | slice
+    ) -> tuple[dict[str, str], SweepFlags] | list[tuple[dict[str, str], SweepFlags]]:
+        if isinstance(place, slice):
+            return [self._point(self.values(number)) for number in range(self._count)[place]]
+        return self._point(self.values(place))
+
+    def __iter__(self) -> Iterator[tuple[dict[str, str], SweepFlags]]:
+        return map(self._point, product(*(varied_key.values for varied_key in self._varied)))
+
+    def _point(self, values: Sequence[str]) -> tuple[dict[str, str], SweepFlags]:
+        asked = self._base
+        point = {varied_key.key: value for varied_key, value in zip(self._varied, values, strict=True)}
         for key, value in point.items():
             asked = asked.given(key, value)
-        yield point, asked
+        return point, asked
 
 
 @lru_cache(MACHINES_KEPT)

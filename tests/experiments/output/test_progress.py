@@ -92,8 +92,15 @@ def test_a_crew_counts_its_answers_unless_it_is_quiet(terminal, quiet):
     assert bool(terminal.getvalue()) is not quiet
 
 
+def test_a_bar_follows_the_words_on_a_terminal(terminal, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    count = StepCount("squared", "numbers", total=4, done=2)
+    with progress_line(count.words, share=count.share, intervals=SHORT):
+        until(lambda: "2 of 4 numbers" in terminal.getvalue() and "━━━━━" in terminal.getvalue())
+
+
 def test_a_total_that_falls_shortens_the_time_left():
     tally = StepCount("evaluated", "layouts", total=40, done=10)
-    assert tally.words(10.0) == "evaluated 10 of 40 layouts, about 30 s left"
+    assert tally.words(10.0) == "evaluated 10 of 40 layouts, 1 a second, about 30 s left"
     tally.total -= 20
-    assert tally.words(10.0) == "evaluated 10 of 20 layouts, about 10 s left"
+    assert tally.words(10.0) == "evaluated 10 of 20 layouts, 1 a second, about 10 s left"

@@ -34,5 +34,5 @@ def test_a_process_that_dies_is_told():
 
 def test_jobs_are_refused_beside_the_ranks_of_a_launcher(monkeypatch):
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
-    with pytest.raises(InputError, match="--jobs 2: a launcher started ranks"):
-        open_work_sharing(quiet=True, jobs=2)
+    with pytest.raises(InputError, match="--jobs 2: a launcher started ranks"), open_work_sharing(quiet=True, jobs=2):
+        pass

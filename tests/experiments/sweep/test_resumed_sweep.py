@@ -1,6 +1,7 @@
 """`sweep --store`: the answers of a killed sweep are kept, and only the others are computed."""
 
 import os
+import resource
 import sqlite3
 import subprocess
 import sys
@@ -92,6 +93,29 @@ def test_a_sweep_computes_the_points_that_a_killed_one_did_not_reach(toy, tmp_pa
     start("go on", tmp_path / "undisturbed.json").communicate(timeout=time_limit(60))
     assert read_sweep(record) == read_sweep(tmp_path / "undisturbed.json")
     assert table == (tmp_path / "rows.csv").read_bytes()
+
+
+def test_a_disk_that_fills_in_mid_sweep_is_one_line_and_loses_no_answer(toy, tmp_path, capsys):
+    """A limit of the size of files refuses writes as a full disk does; the log of the store reaches it first."""
+    store = tmp_path / "s.sqlite"
+    sizes = ";".join(f"{8 + number},64,48" for number in range(24))
+    words = ["sweep", "--grid", "x=2", "--machine", toy, "--vary", f"matmul={sizes}", "--store", str(store)]
+    limited = subprocess.run(
+        [sys.executable, "-P", "-m", "quadrille", *words],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=time_limit(60),
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 1024, resource.RLIM_INFINITY)),
+    )
+    assert limited.returncode == 1, limited.stderr
+    line = limited.stderr.splitlines()[-1]
+    assert f"--store {store}: cannot be written: " in line and "it keeps the results that it has" in line
+    kept_points = stored_points(store)
+    assert 0 < kept_points < 24
+    ended = called(capsys, *words)
+    assert ended.status == 0 and f"{kept_points} of 24 points were in {store}" in ended.err
 
 
 def test_sweeps_of_different_values_and_machines_share_a_store(toy, tmp_path, capsys):

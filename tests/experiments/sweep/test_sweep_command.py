@@ -22,7 +22,7 @@ from quadrille.cli.parsing.gpus import following
 from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.cli.parsing.matmul import parse_matmul
 from quadrille.cli.parsing.sweep import predicted, sweep
-from quadrille.cli.parsing.sweep_points import KEYS, SweepFlags, parse_varied, parse_vary, points
+from quadrille.cli.parsing.sweep_points import KEYS, SweepFlags, SweptPoints, parse_varied, parse_vary, points
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.predict.predict import predict_record_and_timeline
@@ -105,13 +105,21 @@ def test_a_vary_that_cannot_be_read_is_refused(text, message):
         parse_vary(text)
 
 
+def test_a_million_points_are_listed_one_by_one():
+    varied = parse_varied([f"{key}={','.join(map(str, range(1, 101)))}" for key in ("gpus", "panel", "threads")])
+    combined = SweptPoints(SweepFlags(), varied)
+    assert len(combined) == 1_000_000 and combined.values(10_203) == ("2", "3", "4")
+    few = SweptPoints(SweepFlags(), parse_varied(["gpus=1,2", "dtype=float32,float64", "panel=1,2,3"]))
+    assert list(few) == [few[place] for place in range(12)] == few[0:12]
+
+
 def test_nothing_varied_a_key_twice_and_too_many_points_are_refused():
     with pytest.raises(InputError, match="vary is missing"):
         parse_varied([])
     with pytest.raises(InputError, match="--vary gpus is given twice"):
         parse_varied(["gpus=1", "dtype=float32", "gpus=2"])
-    many = ",".join(map(str, range(1, 318)))
-    with pytest.raises(InputError, match="100489 points; a sweep takes at most 100000"):
+    many = ",".join(map(str, range(1, 1002)))
+    with pytest.raises(InputError, match="1002001 points; a sweep takes at most 1000000"):
         parse_varied([f"gpus={many}", f"panel={many}"])
 
 
@@ -485,7 +493,7 @@ sys.exit(main(sys.argv[1:]))
 def test_progress_tells_how_many_points_are_done_and_how_many_cannot_be(monkeypatch):
     said, reasons = [], [None, "cannot be", None]
     monkeypatch.setattr(
-        sweeping, "progress_line", lambda words, *, shown: contextlib.nullcontext(said.append((words, shown)))
+        sweeping, "progress_line", lambda words, *, share, shown: contextlib.nullcontext(said.append((words, shown)))
     )
     answers = [(place, SweepAnswer(reason=reason)) for place, reason in enumerate(reasons)]
     shown = []
@@ -493,16 +501,18 @@ def test_progress_tells_how_many_points_are_done_and_how_many_cannot_be(monkeypa
         words, is_shown = said[0]
         shown.append(words(6.0))
     assert is_shown and shown == [
-        "answered 1 of 4 points, about 18 s left",
-        "answered 2 of 4 points, 1 of them cannot be, about 6 s left",
-        "answered 3 of 4 points, 1 of them cannot be, about 2 s left",
+        "answered 1 of 4 points, 10 a minute, about 18 s left",
+        "answered 2 of 4 points, 1 of them cannot be, 20 a minute, about 6 s left",
+        "answered 3 of 4 points, 1 of them cannot be, 30 a minute, about 2 s left",
     ]
 
 
 @pytest.mark.parametrize("quiet", [True, False])
 def test_quiet_shows_no_progress(toy, monkeypatch, quiet):
     calls = []
-    monkeypatch.setattr(sweeping, "progress_line", lambda _words, *, shown: contextlib.nullcontext(calls.append(shown)))
+    monkeypatch.setattr(
+        sweeping, "progress_line", lambda _words, *, share, shown: contextlib.nullcontext(calls.append(shown))
+    )
     sweep(asked(toy, grid="x=2"), ["dtype=float64,float32"], quiet=quiet)
     assert calls == [not quiet]
 

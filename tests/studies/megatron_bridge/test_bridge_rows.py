@@ -101,3 +101,14 @@ def test_errors_by_part_and_the_rows_that_are_written(tmp_path, monkeypatch, cap
     steps = [JudgedStep(row, 9.0) for row in read_bridge(path)[:2]]
     assert error_rows(steps, lambda row: row.kind) == [["dense", "2", "30.0 %", "30.0 %", "50.0 %", "20.0 %"]]
     assert refused_rows([JudgedStep(steps[0].row, refused="why")]) == [["why", "1"]]
+
+
+def test_rows_that_a_store_has_are_not_predicted_again(tmp_path, monkeypatch, capsys):
+    path, store = rows_of(tmp_path, {"iteration_time_s": "10"}, {"iteration_time_s": "6"}, {"tp": "1"}), tmp_path / "s"
+    answers, written = iter((9.0, "too large")), []
+    monkeypatch.setattr(module, "predicted_seconds", lambda step: next(answers))
+    for said in ("0 of 2", "2 of 2"):
+        megatron_bridge(str(path), results=tmp_path / "out.csv", store=str(store), quiet=True)
+        assert f"quadrille: {said} answers were in {store}" in capsys.readouterr().err
+        written.append((tmp_path / "out.csv").read_text())
+    assert written[0] == written[1] and written[0].count("too large") == 1

@@ -106,6 +106,18 @@ def test_rows_are_judged_by_what_simulate_predicts(own, rows_file, capsys):
     assert "GPT 18.4B" in capsys.readouterr().out
 
 
+def test_rows_that_a_store_has_are_not_predicted_again(rows_file, tmp_path, capsys, monkeypatch):
+    path, store = rows_file({"1", "4", "2"}), tmp_path / "s.sqlite"
+    first = published_training(path, store=str(store), quiet=True)
+    assert "0 of 2 answers were in" in capsys.readouterr().err
+    monkeypatch.setattr(
+        "quadrille.studies.published_training.study.step_of", lambda step: pytest.fail(f"{step} is predicted again")
+    )
+    again = published_training(path, store=str(store), quiet=True)
+    assert "2 of 2 answers were in" in capsys.readouterr().err
+    assert again.rows == first.rows
+
+
 @pytest.mark.parametrize("row", ["4", "1144"])
 def test_the_command_of_a_row_predicts_the_same_time(runs, row, capsys, tmp_path):
     """Megatron-LM's tensor parallelism, and PyTorch's FSDP with eager kernels."""

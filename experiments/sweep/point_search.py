@@ -1,0 +1,260 @@
+"""`search_points`: the best points of a sweep from a few answers; by a full product if it fits the budget.
+
+Half of the proposed points are neighbours of a best point: they differ from it in one key. The other half are proposed
+by optuna. A search asks in groups of `TOGETHER` points, and learns from the answers of a group before it asks the next.
+Its points therefore depend on the seed, not on the number of processes. Keys whose values are numbers are searched in
+their order.
+
+Source: Akiba et al., "Optuna: a next-generation hyperparameter optimization framework", KDD 2019; Bergstra et al.,
+"Algorithms for hyper-parameter optimization", NeurIPS 2011 (tree-structured Parzen estimator).
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf, log
+from random import Random
+from typing import TYPE_CHECKING, Literal
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.optional_packages import check_installed
+from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.experiments.sweep.sweep_result import SweepAnswer
+from quadrille.experiments.sweep.varied_key import VariedKey
+
+if TYPE_CHECKING:
+    import optuna
+    from optuna.trial import Trial
+
+Objective = Literal["time", "memory", "gpus"]
+TOGETHER = 8
+"""Number of points that are answered before the search learns from them."""
+FIRST_POINTS = 10
+"""Number of points that are drawn before the search proposes points."""
+REPEATS = 10
+"""Number of proposals of points that are known, after which an unknown point is drawn."""
+IMPOSSIBLE = 1e3
+"""The logarithm of the objective at a point that is not possible."""
+VIOLATION = "violation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """A search for the best points of a sweep.
+
+    Parameters
+    ----------
+    objectives : what is to be small; with several, no point of the result is worse than another in all
+    points : largest number of points that are answered
+    seconds : time after which no more points are asked [s]
+    most_gpus : largest number of GPUs of an accepted point; None for no limit
+    seed : seed of the search
+    """
+
+    objectives: tuple[Objective, ...] = ("time",)
+    points: float = inf
+    seconds: float = inf
+    most_gpus: int | None = None
+    seed: int = 0
+
+    def check(self) -> None:
+        """Raises InputError if the package of the search is not installed."""
+        try:
+            check_installed("optuna")
+        except InputError as error:
+            raise InputError(f"--search {error}") from None
+
+    def accepts(self, answer: SweepAnswer) -> bool:
+        """Whether an answer is one: its memory fits, and it has few enough GPUs."""
+        fits = bool(answer.seconds) and answer.fits is not False
+        return fits and (self.most_gpus is None or (answer.ranks or 0) <= self.most_gpus)
+
+    def values(self, answer: SweepAnswer) -> tuple[float, ...]:
+        """The objectives of an answer, in seconds, bytes and GPUs."""
+        amounts = {"time": answer.seconds, "memory": answer.peak_bytes_per_rank_max, "gpus": answer.ranks}
+        return tuple(float(amounts[objective] or 0.0) for objective in self.objectives)
+
+    def words(self, answer: SweepAnswer) -> str:
+        """The objectives of an answer as text."""
+        formats: dict[Objective, Callable[[float], str]] = {
+            "time": format_seconds,
+            "memory": format_bytes,
+            "gpus": "{:.0f} GPUs".format,
+        }
+        return ", ".join(
+            formats[objective](value) for objective, value in zip(self.objectives, self.values(answer), strict=True)
+        )
+
+
+AnswerPlaces = Callable[[Sequence[int]], Sequence[SweepAnswer]]
+"""A function that answers the points at some places, in their order."""
+
+
+def search_points(varied: Sequence[VariedKey], answer: AnswerPlaces, options: SearchOptions) -> dict[int, SweepAnswer]:
+    """The answers that a search asked for, by the place of the point in the full product.
+
+    >>> keys = [VariedKey("gpus", ("1", "2", "4"))]
+    >>> answers = search_points(keys, lambda places: [SweepAnswer(seconds=4 - n) for n in places], SearchOptions())
+    >>> best_places(answers, SearchOptions())
+    [2]
+
+    Parameters
+    ----------
+    varied : varied keys with their values; the last key changes fastest
+    """
+    search = _Search(varied, answer, options)
+    search.run()
+    return search.answers
+
+
+def best_places(answers: dict[int, SweepAnswer], options: SearchOptions) -> list[int]:
+    """The places of accepted answers to which no other is better in all objectives, the least first objective first."""
+    accepted = {place: options.values(answer) for place, answer in answers.items() if options.accepts(answer)}
+    front = [
+        place
+        for place, own in accepted.items()
+        if not any(rival != own and all(map(float.__le__, rival, own)) for rival in accepted.values())
+    ]
+    return sorted(front, key=lambda place: (accepted[place], place))
+
+
+class _Search:
+    """The state of a search: the answers so far, and the time since its begin."""
+
+    def __init__(self, varied: Sequence[VariedKey], answer: AnswerPlaces, options: SearchOptions) -> None:
+        self._varied, self._answer, self._options = varied, answer, options
+        self._orders = [_order(key) for key in varied]
+        self._count, self._begin = 1, time.monotonic()
+        for key in varied:
+            self._count *= len(key.values)
+        self._draw, self.answers = Random(options.seed), dict[int, SweepAnswer]()
+
+    def run(self) -> None:
+        """Ask until the budget is used; ask everything if it fits the budget."""
+        if self._count > self._options.points or self._options.seconds < inf:
+            self._ask_groups()
+        else:
+            self._ask_rest()
+
+    def _ask_rest(self) -> None:
+        rest = [place for place in range(self._count) if place not in self.answers]
+        for begin in range(0, len(rest), TOGETHER):
+            if not self._has_time():
+                return
+            self._ask(rest[begin : begin + TOGETHER])
+
+    def _ask(self, places: Sequence[int]) -> None:
+        self.answers.update(zip(places, self._answer(places), strict=True))
+
+    def _has_time(self) -> bool:
+        return not self.answers or time.monotonic() - self._begin < self._options.seconds
+
+    def _fits_time(self) -> bool:
+        """Whether all points fit the time, at the mean time of the points so far."""
+        spent = time.monotonic() - self._begin
+        return self._options.points >= self._count and spent / len(self.answers) * self._count < self._options.seconds
+
+    def _ask_groups(self) -> None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        study = optuna.create_study(
+            directions=["minimize"] * len(self._options.objectives), sampler=_sampler(self._options.seed)
+        )
+        while (left := min(self._options.points, self._count) - len(self.answers)) > 0 and self._has_time():
+            trials = self._proposals(study, int(min(left, TOGETHER)))
+            self._ask(list(trials))
+            for place, trial in trials.items():
+                self._tell(study, trial, place)
+            if self._fits_time():
+                self._ask_rest()
+                return
+
+    def _proposals(self, study: "optuna.Study", count: int) -> "dict[int, Trial]":
+        """Trials of points that are not known, by place."""
+        trials: dict[int, Trial] = {}
+        repeats = 0
+        neighbours = self._neighbours()
+        while len(trials) < count:
+            if neighbours and len(trials) % 2:
+                study.enqueue_trial(neighbours.pop())
+            elif repeats >= REPEATS:
+                study.enqueue_trial(self._unknown(trials))
+                repeats = 0
+            trial = study.ask()
+            place = self._place(trial)
+            if place in self.answers or place in trials:
+                repeats += 1
+                if place in self.answers:
+                    self._tell(study, trial, place)
+            else:
+                trials[place] = trial
+        return trials
+
+    def _place(self, trial: "Trial") -> int:
+        """The place of the point that a trial proposes."""
+        place = 0
+        for key, order in zip(self._varied, self._orders, strict=True):
+            last = len(order) - 1
+            number = (
+                trial.suggest_int(key.key, 0, last)
+                if key.numbers is not None
+                else trial.suggest_categorical(key.key, range(last + 1))
+            )
+            place = place * len(order) + order[int(number)]
+        return place
+
+    def _neighbours(self) -> list[dict[str, int]]:
+        """The parameters of unknown points that differ from the best point in one key, in a drawn order."""
+        best = best_places(self.answers, self._options)
+        if len(self.answers) < FIRST_POINTS or not best:
+            return []
+        digits: list[int] = []
+        place = self._draw.choice(best)
+        for order in reversed(self._orders):
+            place, digit = divmod(place, len(order))
+            digits.insert(0, order.index(digit))
+        points = []
+        for changed, order in enumerate(self._orders):
+            for number in range(len(order)):
+                numbers = [*digits[:changed], number, *digits[changed + 1 :]]
+                if self._place_of(numbers) not in self.answers:
+                    points.append({key.key: value for key, value in zip(self._varied, numbers, strict=True)})
+        self._draw.shuffle(points)
+        return points
+
+    def _place_of(self, numbers: Sequence[int]) -> int:
+        """The place of the point with these numbers of values."""
+        place = 0
+        for number, order in zip(numbers, self._orders, strict=True):
+            place = place * len(order) + order[number]
+        return place
+
+    def _unknown(self, proposed: "dict[int, Trial]") -> dict[str, int]:
+        """The parameters of a point that is not known, drawn."""
+        while True:
+            numbers = [self._draw.randrange(len(order)) for order in self._orders]
+            place = self._place_of(numbers)
+            if place not in self.answers and place not in proposed:
+                return {key.key: number for key, number in zip(self._varied, numbers, strict=True)}
+
+    def _tell(self, study: "optuna.Study", trial: "Trial", place: int) -> None:
+        answer, options = self.answers[place], self._options
+        trial.set_constraint(VIOLATION, 0.0 if options.accepts(answer) else 1.0)
+        values = options.values(answer) if answer.seconds else ()
+        study.tell(
+            trial, [log(value) if value > 0 else 0.0 for value in values] or [IMPOSSIBLE] * len(options.objectives)
+        )
+
+
+def _sampler(seed: int) -> "optuna.samplers.BaseSampler":
+    """The sampler of a search."""
+    import optuna
+
+    return optuna.samplers.TPESampler(seed=seed, n_startup_trials=FIRST_POINTS)
+
+
+def _order(key: VariedKey) -> list[int]:
+    """The places of a key's values, the smallest number first; as listed if they are no numbers."""
+    numbers = key.numbers
+    return list(range(len(key.values))) if numbers is None else sorted(range(len(key.values)), key=numbers.__getitem__)

@@ -1,0 +1,97 @@
+"""`sweep --search`: nearly the best point from a tenth of the points, and only accepted points are best."""
+
+from itertools import product
+from random import Random
+
+import pytest
+
+from quadrille.experiments.sweep.point_search import SearchOptions, best_places, search_points
+from quadrille.experiments.sweep.sweep_result import SweepAnswer
+from quadrille.experiments.sweep.varied_key import VariedKey
+from quadrille.topologies.machines.machine_file import save_machine
+from tests.support.quadrille import called
+from tests.support.toy_machines import star
+
+pytest.importorskip("optuna")
+LENGTHS = (10, 6, 3, 3)
+KEYS = [VariedKey(f"key{n}", tuple(f"value{m}" for m in range(length))) for n, length in enumerate(LENGTHS)]
+
+
+def product_of_factors():
+    """Answers whose time is a product of a factor for each value and for each pair of neighbouring keys' values."""
+    draw, pairs = Random(2), {}
+    factors = [[draw.uniform(1, 2) for _ in range(length)] for length in LENGTHS]
+    answers = []
+    for point in product(*map(range, LENGTHS)):
+        seconds = 1.0
+        for key, value in enumerate(point):
+            seconds *= factors[key][value]
+            if key:
+                seconds *= pairs.setdefault((key, point[key - 1], value), draw.uniform(1, 1.5))
+        answers.append(SweepAnswer(seconds=seconds, ranks=8 * (1 + point[0]), peak_bytes_per_rank_max=100 - point[1]))
+    return answers
+
+
+def test_a_search_of_a_tenth_of_the_points_is_nearer_to_the_best_than_drawn_points():
+    """Half as far, over 5 seeds."""
+    table = product_of_factors()
+    count, least = len(table) // 10, min(answer.seconds for answer in table)
+    searched, drawn = [], []
+    for seed in range(5):
+        options = SearchOptions(points=count, seed=seed)
+        answers = search_points(KEYS, lambda places: [table[place] for place in places], options)
+        assert len(answers) == count
+        searched.append(answers[best_places(answers, options)[0]].seconds / least - 1)
+        drawn += [
+            min(answer.seconds for answer in Random(100 * seed + n).sample(table, count)) / least - 1 for n in range(20)
+        ]
+    assert sum(searched) / len(searched) < 0.5 * sum(drawn) / len(drawn)
+
+
+def test_all_points_are_asked_if_they_fit_the_budget():
+    table = product_of_factors()
+    for options in (SearchOptions(points=len(table)), SearchOptions(seconds=1e6), SearchOptions()):
+        answers = search_points(KEYS, lambda places: [table[place] for place in places], options)
+        assert len(answers) == len(table)
+
+
+def test_best_points_fit_and_none_is_better_in_all_objectives():
+    options = SearchOptions(objectives=("time", "memory"), most_gpus=64)
+    rows = {
+        0: SweepAnswer(seconds=1.0, peak_bytes_per_rank_max=9, ranks=128),
+        1: SweepAnswer(seconds=1.0, peak_bytes_per_rank_max=9, ranks=8, fits=False),
+        2: SweepAnswer(reason="none"),
+        3: SweepAnswer(seconds=4.0, peak_bytes_per_rank_max=5, ranks=64),
+        4: SweepAnswer(seconds=2.0, peak_bytes_per_rank_max=9, ranks=64),
+        5: SweepAnswer(seconds=4.0, peak_bytes_per_rank_max=6, ranks=64),
+    }
+    assert best_places(rows, options) == [4, 3]
+
+
+def test_a_search_on_the_command_line_names_the_best_point_and_is_kept(tmp_path, capsys):
+    machine, store = tmp_path / "toy.toml", tmp_path / "s.sqlite"
+    save_machine(star(16, memory=1e10), machine)
+    words = ["sweep", "--matmul", "96,64,48", "--machine", machine, "--vary", "grid=x=2;z=2;x=4;z=4;y=2;y=4",
+             "--vary", "dtype=float32,float64", "--search", "time", "--most-gpus", "2"]  # fmt: skip
+    ended = called(capsys, *words, "--budget", "9", "--store", store)
+    assert ended.status == 0 and "quadrille: best of 9 of 12 points: " in ended.err
+    best = next(line for line in ended.err.splitlines() if "best of" in line)
+    assert "=4, " not in best and f"0 of 9 points were in {store}" in ended.err
+    again = called(capsys, *words, "--budget", "9", "--store", store)
+    assert again.out == ended.out and f"9 of 9 points were in {store}" in again.err
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--search", "speed"], "--search 'speed': accepted are time, memory, gpus"),
+        (["--search", "time", "--budget", "many"], "--budget"),
+        (["--budget", "9"], "--budget 9: --search OBJECTIVE,… is needed"),
+        (["--search", "time", "--most-gpus", "1"], "none of the 1 points that --search asked for is accepted"),
+    ],
+)
+def test_words_of_a_search_that_are_not_accepted(tmp_path, capsys, words, reason):
+    machine = tmp_path / "toy.toml"
+    save_machine(star(16, memory=1e10), machine)
+    ended = called(capsys, "sweep", "--matmul", "8,8,8", "--machine", machine, "--vary", "grid=x=2", *words)
+    assert ended.status == 2 and reason in ended.line
