@@ -104,6 +104,8 @@ FORMATS: tuple[JobFormat, ...] = (
     JobFormat(megatron_bridge.NAME, megatron_bridge.fits, _by_arguments(megatron_bridge.bridge_arguments)),
 )
 """The formats, in the order in which they are tried."""
+ACCEPTED = f"accepted are files of {', '.join(['Megatron-LM', *(form.name for form in FORMATS)])}"
+"""The programs whose files are jobs, in words."""
 
 
 def read_job(paths: Sequence[str], asked: Asked) -> ImportedJob:
@@ -133,19 +135,14 @@ def _settings(path: str, text: str) -> Settings:
         if is_job(text):
             raise
         reason = str(error).removeprefix(path).lstrip(",: ")
-        raise InputError(f"{path}: is no job: accepted are files of {_names()} ({reason})") from None
-
-
-def _names() -> str:
-    """The names of all programs whose files are jobs."""
-    return ", ".join(["Megatron-LM", *(form.name for form in FORMATS)])
+        raise InputError(f"{path}: is no job: {ACCEPTED} ({reason})") from None
 
 
 def _of_format(files: Files, asked: Asked) -> ImportedJob:
     """The job in configuration files of one format."""
     formats = {file.path: next((form for form in FORMATS if form.fits(file)), None) for file in files}
     if unknown := [path for path, form in formats.items() if form is None]:
-        raise InputError(f"{unknown[0]}: its keys are those of no job: accepted are files of {_names()}")
+        raise InputError(f"{unknown[0]}: its keys are those of no job: {ACCEPTED}")
     used = list(dict.fromkeys(form for form in formats.values() if form is not None))
     if len(used) > 1 or (len(files) > 1 and not used[0].several):
         words = " and ".join(form.name for form in used)

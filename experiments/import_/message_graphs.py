@@ -44,15 +44,6 @@ def read_graph(paths: Sequence[str]) -> tuple[MessageGraph, list[str]]:
     return chakra_graph(_in_order(traces), groups)
 
 
-def graph_format(head: str) -> str:
-    """The name of the format of a message graph that begins with these characters; empty for another text.
-
-    >>> graph_format("num_ranks 2"), graph_format("HYBRID_TRANSFORMER model_parallel_NPU_group: 8")
-    ('GOAL', 'SimAI')
-    """
-    return "SimAI" if is_workload(head) else "GOAL" if is_goal(head) else ""
-
-
 def _in_order(traces: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
     """The traces by the numbers in their names, if all have one."""
     ranks = [int(match[1]) if (match := RANK.search(path)) else None for path, _ in traces]
