@@ -13,6 +13,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import chakra
 from quadrille.algorithms.formats.goal import is_goal
 from quadrille.algorithms.formats.input_files import is_folder, open_regular
+from quadrille.algorithms.formats.rank_table import is_rank_table
 from quadrille.experiments.import_.collective_logs import (
     FOUND_BY,
     CollectiveLog,
@@ -31,8 +32,6 @@ SCHEMA = re.compile(r'"?schema"?\s*[:=]\s*"([\w./-]+/\d+)"')
 """A schema and its version, in JSON or TOML."""
 OWN_FILE = re.compile(r'^[{\s]*"?schema"?\s*[:=]\s*"(quadrille/[\w./-]+)"', re.MULTILINE)
 """The first key of Quadrille's own files."""
-CLASSES = re.compile(r'"schema"\s*:\s*"quadrille/rank-classes/\d+"')
-"""The schema of the table that `export --classes` writes."""
 SIMAI_RATES = re.compile(r"test\s+TP:\s+allreduce,:")
 """The first lines of SimAI's table of bus bandwidths."""
 STDIN = "-"
@@ -75,7 +74,7 @@ CHAKRA = FileKind("is a Chakra trace", "for quadrille replay FILE… --machine N
 KINDS: tuple[FileKind, ...] = (
     FileKind(
         *("is a table of classes of ranks", "for quadrille replay FILE --machine NAME", ("replay",)),
-        lambda head: CLASSES.search(head[:1000]) is not None,
+        lambda head: is_rank_table(head[:1000].encode(errors="replace")),
     ),
     FileKind(
         *("is a file of Quadrille", "no import is needed", ()),
