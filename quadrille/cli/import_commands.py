@@ -74,7 +74,7 @@ def import_topology(
     """Make a network file from descriptions of a fabric and of a node.
 
     The kinds are ibnetdiscover, Slurm's topology.conf and topology.yaml (slurm), topograph, NCCL's XML (nccl),
-    nvidia-smi topo -m, GraphML, ASTRA-sim and hwloc. A fabric and a node are merged.
+    nvidia-smi topo -m, GraphML, ASTRA-sim, SimAI and hwloc. A fabric and a node are merged.
     """
     from quadrille.algorithms.units import LARGEST_RATE, LEAST_RATE, LONGEST_SECONDS
     from quadrille.cli.parsing.numbers import measure
