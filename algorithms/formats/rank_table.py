@@ -4,6 +4,7 @@ A table stands beside one file for each class of ranks, that of the first rank o
 is the same with other peers, so a table of a few numbers a rank stands for the files of all ranks.
 """
 
+import re
 from typing import Literal
 
 import msgspec
@@ -12,6 +13,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import schema_files
 
 SCHEMA = "quadrille/rank-classes/1"
+BEGIN = re.compile(rb'\s*\{\s*"schema"\s*:\s*"quadrille/rank-classes/\d+"')
 Format = Literal["goal", "chakra"]
 
 
@@ -67,6 +69,15 @@ class RankTable(msgspec.Struct, frozen=True):
         """The group of a rank in place of each group of the first rank of its class."""
         member = self.ranks[rank]
         return dict(zip(self.classes[member.of].groups, member.groups, strict=True))
+
+
+def is_rank_table(content: bytes) -> bool:
+    """Whether a file begins as a rank table does.
+
+    >>> is_rank_table(b'{"schema":"quadrille/rank-classes/1","format":"goal"'), is_rank_table(b"num_ranks 2")
+    (True, False)
+    """
+    return BEGIN.match(content) is not None
 
 
 def load_rank_table(path: str) -> RankTable:

@@ -24,7 +24,7 @@ from quadrille.experiments.calibrate.fitted_collectives import (
     with_gpus,
 )
 from quadrille.experiments.check.check import layout_of
-from quadrille.experiments.import_.other_files import read_measured
+from quadrille.experiments.import_.file_kinds import read_measured
 from quadrille.experiments.output.tables import UNKNOWN, percent, print_tables, table
 from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.machines.machine import Machine, Source

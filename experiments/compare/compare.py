@@ -21,7 +21,7 @@ from quadrille.experiments.compare.drift import busy_sentence
 from quadrille.experiments.compare.problem import problem_label
 from quadrille.experiments.compare.record_folders import CASES_SCHEMA, compare_folders
 from quadrille.experiments.compare.record_timelines import load_timelines, timeline_path
-from quadrille.experiments.import_.other_files import refusal
+from quadrille.experiments.import_.file_kinds import refusal
 from quadrille.experiments.import_.trace_files import trace_paths
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import print_tables

@@ -27,7 +27,7 @@ from quadrille.experiments.explain.explanation import (
     limiting_link_sentences,
     summary_sentences,
 )
-from quadrille.experiments.import_.other_files import refusal
+from quadrille.experiments.import_.file_kinds import refusal
 from quadrille.experiments.import_.trace_files import is_trace
 from quadrille.experiments.network.late_flows import LateFlow
 from quadrille.experiments.output.destinations import Destinations, write_or_show

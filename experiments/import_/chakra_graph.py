@@ -10,7 +10,7 @@
 Sizes of collectives are those of ASTRA-sim: what a rank puts in (its shard of an all-gather, else the whole buffer).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,16 +68,44 @@ def chakra_graph(traces: Sequence[tuple[str, bytes]], groups: Groups) -> tuple[M
     ------
     InputError : an invalid trace; the message names the file and the node
     """
-    graph = Graph(len(traces), dict(groups))
-    for rank, (path, content) in enumerate(traces):
+    return graph_of_nodes(_nodes_of(traces), len(traces), groups)
+
+
+def graph_of_nodes(
+    ranks: Iterable[tuple[str, list[ChakraNode]]], size: int, groups: Groups
+) -> tuple[MessageGraph, list[str]]:
+    """The message graph of the nodes of all ranks, and remarks on what was not used.
+
+    Parameters
+    ----------
+    ranks : name of the file and nodes of each rank, in order
+    size : number of ranks
+    groups : ranks of each group, by its name
+
+    Raises
+    ------
+    InputError : an invalid node; the message names the file and the node
+    """
+    graph = Graph(size, dict(groups))
+    for rank, (path, nodes) in enumerate(ranks):
         try:
-            graph.ranks.append(_tasks(graph, list(chakra.read_nodes(content)), rank))
+            graph.ranks.append(_tasks(graph, nodes, rank))
         except (ValueError, OverflowError) as fault:
             raise InputError(f"{path}: {fault}") from None
         check_needs(graph.ranks[-1], path)
         graph.count += len(graph.ranks[-1])
         check_count(graph.count, path)
     return MessageGraph(tuple(graph.ranks)), graph.remarks
+
+
+def _nodes_of(traces: Sequence[tuple[str, bytes]]) -> Iterator[tuple[str, list[ChakraNode]]]:
+    """Yields the name and the nodes of each trace."""
+    for path, content in traces:
+        try:
+            nodes = list(chakra.read_nodes(content))
+        except (ValueError, OverflowError) as fault:
+            raise InputError(f"{path}: {fault}") from None
+        yield path, nodes
 
 
 def read_groups(text: str, path: str) -> Groups:

@@ -1,7 +1,8 @@
 """The formats of training jobs, and the job in the files of one of them.
 
-A text with arguments of Megatron-LM is read as such (`megatron_arguments.py`).  Other files are JSON, TOML or YAML; the
-first format of `FORMATS` whose keys a file has reads it.  All files of a job are of one format.
+A text with arguments of Megatron-LM (`megatron_arguments.py`) or of AICB, or a workload of AICB (`aicb.py`), is read as
+such.  Other files are JSON, TOML or YAML; the first format of `FORMATS` whose keys a file has reads it.  All files of a
+job are of one format.
 """
 
 import sys
@@ -12,7 +13,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.input_files import read_text
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.model_configs import from_config
-from quadrille.experiments.import_ import calculon, deepspeed, megatron_bridge, simumax, torchtitan
+from quadrille.experiments.import_ import aicb, calculon, deepspeed, megatron_bridge, simumax, torchtitan
 from quadrille.experiments.import_.imported_job import Asked, ImportedJob
 from quadrille.experiments.import_.job_experiment import differences, job_experiment, memory_remark
 from quadrille.experiments.import_.megatron_arguments import (
@@ -24,6 +25,7 @@ from quadrille.experiments.import_.megatron_arguments import (
 from quadrille.experiments.import_.megatron_job import megatron_job
 from quadrille.experiments.import_.settings import Settings, parse_settings
 from quadrille.experiments.import_.sharded_training import Layout, layout_experiment
+from quadrille.experiments.import_.simai_workload import is_workload
 
 STDIN = "-"
 Files = Sequence[Settings]
@@ -52,11 +54,16 @@ def _by_arguments(parts: Callable[[Files, Asked], MegatronParts]) -> Callable[[F
     """The reader of a format that names what Megatron-LM's arguments name."""
 
     def read(files: Files, asked: Asked) -> ImportedJob:
-        arguments, ignored, lines = parts(files, asked)
-        job = _megatron(arguments, asked)
-        return replace(job, ignored=ignored, differences=(*lines, *job.differences))
+        named = parts(files, asked)
+        return replace(_of_parts(named, asked), ignored=named[1])
 
     return read
+
+
+def _of_parts(parts: MegatronParts, asked: Asked) -> ImportedJob:
+    arguments, ignored, lines = parts
+    job = _megatron(arguments, asked)
+    return replace(job, ignored=(*ignored, *job.ignored), differences=(*lines, *job.differences))
 
 
 def _megatron(arguments: JobArguments, asked: Asked) -> ImportedJob:
@@ -104,6 +111,8 @@ FORMATS: tuple[JobFormat, ...] = (
     JobFormat(megatron_bridge.NAME, megatron_bridge.fits, _by_arguments(megatron_bridge.bridge_arguments)),
 )
 """The formats, in the order in which they are tried."""
+ACCEPTED = f"accepted are files of {', '.join(['Megatron-LM', aicb.NAME, *(form.name for form in FORMATS)])}"
+"""The programs whose files are jobs, in words."""
 
 
 def read_job(paths: Sequence[str], asked: Asked) -> ImportedJob:
@@ -115,12 +124,21 @@ def read_job(paths: Sequence[str], asked: Asked) -> ImportedJob:
     """
     texts = {path: _text(path) for path in dict.fromkeys(paths)}
     try:
-        if len(texts) == 1 and has_arguments(next(iter(texts.values()))):
-            return _megatron(read_arguments(next(iter(texts.values()))), asked)
+        if len(texts) == 1 and (parts := _parts(*next(iter(texts.items())), asked)):
+            return _of_parts(parts, asked)
         return _of_format([_settings(path, text) for path, text in texts.items()], asked)
     except InputError as error:
         named = next(iter(texts))
         raise error if any(str(error).startswith(path) for path in texts) else InputError(f"{named}: {error}") from None
+
+
+def _parts(path: str, text: str, asked: Asked) -> MegatronParts | None:
+    """What a text says in words of Megatron-LM; None for a text that is neither arguments nor a workload."""
+    if is_workload(text):
+        return aicb.workload_arguments(text, path, asked)
+    if aicb.is_command(text):
+        return aicb.command_arguments(text)
+    return (read_arguments(text), (), ()) if has_arguments(text) else None
 
 
 def _settings(path: str, text: str) -> Settings:
@@ -133,19 +151,14 @@ def _settings(path: str, text: str) -> Settings:
         if is_job(text):
             raise
         reason = str(error).removeprefix(path).lstrip(",: ")
-        raise InputError(f"{path}: is no job: accepted are files of {_names()} ({reason})") from None
-
-
-def _names() -> str:
-    """The names of all programs whose files are jobs."""
-    return ", ".join(["Megatron-LM", *(form.name for form in FORMATS)])
+        raise InputError(f"{path}: is no job: {ACCEPTED} ({reason})") from None
 
 
 def _of_format(files: Files, asked: Asked) -> ImportedJob:
     """The job in configuration files of one format."""
     formats = {file.path: next((form for form in FORMATS if form.fits(file)), None) for file in files}
     if unknown := [path for path, form in formats.items() if form is None]:
-        raise InputError(f"{unknown[0]}: its keys are those of no job: accepted are files of {_names()}")
+        raise InputError(f"{unknown[0]}: its keys are those of no job: {ACCEPTED}")
     used = list(dict.fromkeys(form for form in formats.values() if form is not None))
     if len(used) > 1 or (len(files) > 1 and not used[0].several):
         words = " and ".join(form.name for form in used)
@@ -164,7 +177,7 @@ def _text(path: str) -> str:
 
 def is_job(head: str) -> bool:
     """Whether the first characters of a file are those of a configuration of a job, whole or truncated."""
-    if has_arguments(head):
+    if has_arguments(head) or aicb.is_command(head):
         return True
     marks: Mapping[str, tuple[str, ...]] = {
         "SimuMax": ('"head_num"', '"micro_batch_num"', '"accelerator"'),

@@ -102,8 +102,8 @@ def _from_json(text: str) -> JobArguments:
         return _from_words([str(word) for word in content[:MOST_WORDS]])
     if not isinstance(content, dict) or not any(str(name).startswith("--") for name in content):
         return _no_arguments()
-    values = {_name(name): _json_value(name, value) for name, value in content.items() if value not in (False, None)}
-    return JobArguments(values)
+    named = {name: value for name, value in content.items() if value is not False and value is not None}
+    return JobArguments({_name(name): _json_value(name, value) for name, value in named.items()})
 
 
 def _no_arguments() -> JobArguments:

@@ -8,13 +8,15 @@ from quadrille.algorithms.formats.chakra import is_trace
 from quadrille.algorithms.formats.goal import is_goal, parse_goal
 from quadrille.algorithms.formats.input_files import read_bytes
 from quadrille.algorithms.formats.message_graph import MessageGraph
+from quadrille.algorithms.formats.rank_table import is_rank_table
 from quadrille.experiments.import_.chakra_graph import Groups, chakra_graph, read_groups
+from quadrille.experiments.import_.rank_classes import class_graph
 from quadrille.experiments.import_.simai_workload import is_workload, workload_graph
 
 MOST_BYTES = 1 << 30
 ACCEPTED = (
-    "a GOAL file (num_ranks N, rank N { … }), a workload of SimAI (HYBRID_TRANSFORMER…), or the Chakra traces of all "
-    "ranks and a JSON file of their groups"
+    "a GOAL file (num_ranks N, rank N { … }), a workload of SimAI (HYBRID_TRANSFORMER…), the Chakra traces of all "
+    "ranks and a JSON file of their groups, or PREFIX.classes.json"
 )
 RANK = re.compile(r"\.(\d{1,9})\.et$")
 
@@ -25,7 +27,8 @@ def read_graph(paths: Sequence[str]) -> tuple[MessageGraph, list[str]]:
     Parameters
     ----------
     paths : a GOAL file, a workload of SimAI, or one Chakra trace a rank, with an optional JSON file of groups; traces
-        are in the order of the numbers in their names, as `PREFIX.3.et`, or as they stand
+        are in the order of the numbers in their names, as `PREFIX.3.et`, or as they stand; or a table of classes of
+        ranks, `PREFIX.classes.json`, with an optional JSON file of groups
 
     Raises
     ------
@@ -34,23 +37,22 @@ def read_graph(paths: Sequence[str]) -> tuple[MessageGraph, list[str]]:
     contents = {path: _content(path) for path in paths}
     if len(contents) < len(paths):
         raise InputError(f"{paths[0]}: a file stands twice; each rank has its own")
+    if tables := [path for path, content in contents.items() if is_rank_table(content)]:
+        others = [path for path in contents if path != tables[0]]
+        return class_graph(tables[0], _groups(contents, others))
     traces = [(path, content) for path, content in contents.items() if is_trace(content)]
     if not traces:
         return _text_graph(contents)
-    groups: Groups = {}
-    for path, content in contents.items():
-        if not is_trace(content):
-            groups |= read_groups(_text(content, path), path)
+    groups = _groups(contents, [path for path, content in contents.items() if not is_trace(content)])
     return chakra_graph(_in_order(traces), groups)
 
 
-def graph_format(head: str) -> str:
-    """The name of the format of a message graph that begins with these characters; empty for another text.
-
-    >>> graph_format("num_ranks 2"), graph_format("HYBRID_TRANSFORMER model_parallel_NPU_group: 8")
-    ('GOAL', 'SimAI')
-    """
-    return "SimAI" if is_workload(head) else "GOAL" if is_goal(head) else ""
+def _groups(contents: dict[str, bytes], paths: Sequence[str]) -> Groups:
+    """The groups in some of the files."""
+    groups: Groups = {}
+    for path in paths:
+        groups |= read_groups(_text(contents[path], path), path)
+    return groups
 
 
 def _in_order(traces: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:

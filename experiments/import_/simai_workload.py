@@ -122,9 +122,7 @@ def workload_graph(text: str, path: str) -> tuple[MessageGraph, list[str]]:
     ------
     InputError : a fault, with its line
     """
-    lines = text.splitlines()
-    ranks = _ranks(lines[0], path)
-    layers = _layers(lines, path)
+    ranks, layers = read_workload(text, path)
     groups = {part.group for layer in layers for part in layer.parts if part.kind}
     longest = 2 * len(PASSES) * len(layers) + sum(layer.update > 0 for layer in layers) * len(PASSES)
     check_count(longest * ranks.count, path)
@@ -135,6 +133,31 @@ def workload_graph(text: str, path: str) -> tuple[MessageGraph, list[str]]:
         members = {name: shared.setdefault((name, group), group) for name, group in members.items()}
         graph.append(_tasks(layers, members))
     return MessageGraph(tuple(graph)), list(_remarks(ranks))
+
+
+def read_workload(text: str, path: str) -> tuple[Ranks, list[Layer]]:
+    """The ranks of a stage and the layers of a workload.
+
+    Raises
+    ------
+    InputError : a fault, with its line
+    """
+    lines = text.splitlines()
+    return _ranks(lines[0], path), _layers(lines, path)
+
+
+def setting_of(text: str, name: str, default: int, path: str) -> int:
+    """The number of a setting of the first line; the default if the line lacks it, or has 0.
+
+    Raises
+    ------
+    InputError : no whole number
+    """
+    words = text.lstrip("\ufeff").partition("\n")[0].split(maxsplit=1)
+    value = dict(SETTING.findall(words[-1])).get(name, "0").removesuffix(".0")
+    if not re.fullmatch("[0-9]{1,18}", value):
+        raise InputError(f"{path}, line 1: {name}: {value[:40]!r}: a whole number is accepted")
+    return int(value) or default
 
 
 def _remarks(ranks: Ranks) -> Iterator[str]:

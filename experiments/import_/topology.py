@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 
 from quadrille.algorithms.formats.schema_files import STDOUT, check_writable, write_text
+from quadrille.experiments.import_.file_kinds import other_kinds_named
 from quadrille.experiments.output.destinations import check_paths_differ
 from quadrille.runtime.host.console import remark_all
 from quadrille.topologies.files import node_link
 from quadrille.topologies.files.imported.fabric_network import Rates
-from quadrille.topologies.files.imported.import_topology import import_topology
+from quadrille.topologies.files.imported.import_topology import KINDS, import_topology
+
+ACCEPTED = f"a description of a fabric or a node is accepted ({', '.join(KINDS)})"
 
 
 def write_topology(paths: Sequence[str], out: str, *, kind: str = "", node: str = "", rates: Rates) -> None:
@@ -26,7 +29,8 @@ def write_topology(paths: Sequence[str], out: str, *, kind: str = "", node: str 
     if out != STDOUT:
         check_paths_differ({"--out": out}, {f"FILE {number}": path for number, path in enumerate(paths, 1)})
         check_writable(out)
-    net, remarks = import_topology(paths, node=node, kind=kind, rates=rates)
+    with other_kinds_named("import topology", paths, ACCEPTED):
+        net, remarks = import_topology(paths, node=node, kind=kind, rates=rates)
     text = node_link.dumps(net)
     remark_all(remarks)
     write_text(out, text)

@@ -11,7 +11,8 @@ from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.formats.message_graph import MessageGraph
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.units import format_bytes, format_percent, format_seconds
-from quadrille.experiments.import_.message_graphs import read_graph
+from quadrille.experiments.import_.file_kinds import other_kinds_named
+from quadrille.experiments.import_.message_graphs import ACCEPTED, read_graph
 from quadrille.experiments.network.flows_command import LinkTraffic, ModelledMachine
 from quadrille.experiments.output.destinations import Destinations, write_or_show
 from quadrille.experiments.output.tables import print_tables, table
@@ -84,7 +85,8 @@ def replay(
     begin = time.perf_counter()
     to = destinations or Destinations()
     to.check({f"FILE {number}": path for number, path in enumerate(paths, 1)})
-    graph, remarks = read_graph(paths)
+    with other_kinds_named("replay", paths, f"accepted is {ACCEPTED}"):
+        graph, remarks = read_graph(paths)
     remark_all(remarks)
     graph = with_steps(graph, choices, paths[0])
     machine = machine_for(len(graph.ranks))

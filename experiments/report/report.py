@@ -25,7 +25,7 @@ from quadrille.experiments.compare.record_timelines import timeline_path
 from quadrille.experiments.explain.explain import EXPLAINABLE_SCHEMAS, explain_file, schema_of
 from quadrille.experiments.explain.explanation import SCHEMA as EXPLANATION
 from quadrille.experiments.explain.explanation import Explanation
-from quadrille.experiments.import_.other_files import refusal
+from quadrille.experiments.import_.file_kinds import refusal
 from quadrille.experiments.output.destinations import check_paths_differ
 from quadrille.experiments.rank.grids_report import GridsAnswer
 from quadrille.experiments.rank.ranking import SCHEMA as RANKING

@@ -15,6 +15,7 @@ from quadrille.algorithms.formats.input_files import parse_toml, read_text
 from quadrille.cli.command_declarations import typed
 
 SCHEMA = "quadrille/experiment/1"
+ACCEPTED = "an experiment file (TOML with the key matmul, mlp or gpt) or the configuration of a job is accepted"
 REWORDED = ("attention", "recompute")
 """Parameters whose words had another meaning in older records; their values come from the record's options."""
 DESTINATIONS = (
@@ -88,34 +89,31 @@ def _table(path: str, options: Mapping[str, click.Option]) -> dict[str, Any]:
     """The content of a TOML file without its schema key; that of the experiment for the job of another program."""
     try:
         text = read_text(path)
-        try:
-            table = parse_toml(text)
-        except ValueError:
-            if (job := _job_table(path, text)) is None:
-                if error := _other_file(path, text):
-                    raise error from None
-                raise
-            table = job
-        if not any(key.replace("_", "-") in options for key in table):
-            table = _job_table(path, text) or table
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise InputError(f"{path} {error}") from None
+    except OSError as fault:
+        raise _other_file(path) or InputError(f"{path}: cannot be read: {fault.strerror}") from None
+    try:
+        table = parse_toml(text)
+    except ValueError as fault:
+        if (job := _job_table(path, text)) is None:
+            raise _other_file(path) or InputError(f"{path} {fault}: {ACCEPTED}") from None
+        table = job
+    if not table and (error := _other_file(path)):
+        raise error
+    if not any(key.replace("_", "-") in options for key in table):
+        table = _job_table(path, text) or table
     if (schema := table.pop("schema", SCHEMA)) != SCHEMA:
         raise InputError(f"{path}: schema {schema!r:.60}: an experiment file has schema {SCHEMA!r}")
     return table
 
 
-def _other_file(path: str, text: str) -> InputError | None:
-    """The error about a record, or about a file of another command; None for a text of no known kind."""
-    from quadrille.experiments.import_.other_files import HEAD_BYTES, description
+def _other_file(path: str) -> InputError | None:
+    """The error about a record, or about a file of another command; None for a file of no known kind."""
+    from quadrille.experiments.import_.file_kinds import is_record, other_kind
 
-    if text.lstrip().startswith("{") and '"quadrille/record/' in text[:HEAD_BYTES]:
+    if is_record(path):
         return InputError(f"{path}: is a record: --from {path} repeats its experiment")
-    if reason := description(path, text[:HEAD_BYTES]):
-        return InputError(f"{path}: {reason}: an experiment (TOML) or the configuration of a job is accepted")
-    return None
+    reason = other_kind("simulate", path)
+    return InputError(f"{path}: {reason}: {ACCEPTED}") if reason else None
 
 
 def _job_table(path: str, text: str) -> dict[str, Any] | None:

@@ -149,7 +149,8 @@ def export_tuner(_context: click.Context, **values: Any) -> None:
                 list[str],
                 argument(
                     "FILE…",
-                    "A GOAL file, a workload of SimAI, or the Chakra traces of all ranks with a JSON file of groups.",
+                    "A GOAL file, a workload of SimAI, the Chakra traces of all ranks with a JSON file of groups, or "
+                    "PREFIX.classes.json.",
                 ),
             ],
         )

@@ -30,8 +30,9 @@ def import_job(
     from quadrille.algorithms.formats.schema_files import STDOUT, check_writable, write_text
     from quadrille.algorithms.training.model_files import find_shape
     from quadrille.cli.parsing.numbers import whole_number
+    from quadrille.experiments.import_.file_kinds import other_kinds_named
     from quadrille.experiments.import_.imported_job import Asked
-    from quadrille.experiments.import_.job_formats import read_job
+    from quadrille.experiments.import_.job_formats import ACCEPTED, read_job
     from quadrille.experiments.output.destinations import check_paths_differ
     from quadrille.runtime.host.console import remark
 
@@ -41,7 +42,9 @@ def import_job(
         check_writable(out)
     numbers = {"gpus": gpus, "batch": batch, "sequence": sequence, "vocabulary": vocabulary}
     chosen = {name: whole_number(value, f"--{name}") for name, value in numbers.items() if value}
-    job = read_job(files, Asked(**chosen, shape=find_shape(model, chosen.get("sequence")) if model else None))
+    asked = Asked(**chosen, shape=find_shape(model, chosen.get("sequence")) if model else None)
+    with other_kinds_named("import job", files, ACCEPTED):
+        job = read_job(files, asked)
     if job.differences and not approximate:
         raise InputError(f"{files[0]}: {'; '.join(job.differences)}: --approximate goes on all the same")
     text = job.text
@@ -71,7 +74,7 @@ def import_topology(
     """Make a network file from descriptions of a fabric and of a node.
 
     The kinds are ibnetdiscover, Slurm's topology.conf and topology.yaml (slurm), topograph, NCCL's XML (nccl),
-    nvidia-smi topo -m, GraphML, ASTRA-sim and hwloc. A fabric and a node are merged.
+    nvidia-smi topo -m, GraphML, ASTRA-sim, SimAI and hwloc. A fabric and a node are merged.
     """
     from quadrille.algorithms.units import LARGEST_RATE, LEAST_RATE, LONGEST_SECONDS
     from quadrille.cli.parsing.numbers import measure

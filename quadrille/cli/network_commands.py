@@ -177,7 +177,7 @@ def check(context: click.Context, **values: Any) -> None:
     from quadrille.cli.parsing.numbers import whole_number
     from quadrille.experiments.check.check import check as compare
     from quadrille.experiments.check.check import layout_of
-    from quadrille.experiments.import_.other_files import read_measured
+    from quadrille.experiments.import_.file_kinds import read_measured
     from quadrille.experiments.output.destinations import Destinations
 
     path, on = values["log"], machine_flags(values)

@@ -102,8 +102,12 @@ ARGUMENTS = (
     "  micro_batch_size ................................ 1\n  padded_vocab_size ............................... 128\n",
     "MODEL_ARGS:\n  --num-layers: 2\n  --hidden-size: 64\n  --num-attention-heads: 4\n  --seq-length: 32\n"
     "  --micro-batch-size: 1\n  --vocab-size: 100\n  --moe-layer-freq: ([0]*1+[1]*1)\n  --num-experts: 4\n",
+    "python -m workload_generator.SimAI_training_workload_generator --frame=Megatron --world_size=8 --num_layers 2 "
+    "--tensor_model_parallel_size=2 --pipeline_model_parallel=2 --global_batch=8 --seq_length 32 --hidden_size=64 "
+    "--num_attention_heads 4 --vocab_size 100 --moe_enable --num_experts 4 --expert_model_parallel_size=2\n",
+    "sh scripts/megatron_workload_with_aiob.sh -m 7 --world_size 8 --sp --global_batch 16\n",
 )
-"""Arguments of Megatron-LM: a script, a log and YAML."""
+"""Arguments of Megatron-LM, a script, a log and YAML, and of AICB."""
 PARTLY_READ = ("trace", "workload", "fabric", "collectives", "arguments")
 """Kinds whose readers leave out a part of a file, in which a NaN may stand."""
 NOT_FINITE = re.compile(rb"""(?<!["'\w.])(NaN|nan|-?inf|-?1e999)(?!["'\w])""")
@@ -315,7 +319,8 @@ class Inputs:
         return words, {"t.0.et": traces[0], "t.1.et": traces[1], "groups.json": groups}
 
     def workload(self, draw):
-        return ["replay", "w.txt", "--machine", STAR], {"w.txt": mutated_lines(draw, SIMAI)}
+        words = draw.choice((["replay", "w.txt", "--machine", STAR], ["import", "job", "w.txt", "--model", GPT]))
+        return words, {"w.txt": mutated_lines(draw, SIMAI)}
 
     def fabric(self, draw):
         content = mutated_lines(draw, FABRICS[draw.choice(list(FABRICS))])

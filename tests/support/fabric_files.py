@@ -149,6 +149,13 @@ GRAPHML = """<?xml version='1.0' encoding='utf-8'?>
 """
 
 
+SIMAI = (
+    "9 2 2 3 12 H100\n4 5 6 7 8 \n"
+    + "".join(f"{gpu} {4 + gpu // 2} 2880Gbps 0.000025ms 0\n" for gpu in range(4))
+    + "".join(f"{gpu} {6 + gpu % 2} 400Gbps 0.0005ms 0\n" for gpu in range(4))
+    + "".join(f"{leaf} 8 {rate}Gbps 0.0005ms 0\n" for leaf in (6, 7) for rate in (200, 200))
+)
+"""Two servers of two GPUs on two rails, which a switch joins by two cables each."""
 FABRICS = {
     "ibnetdiscover": ibnetdiscover(4, 2, 2),
     "slurm-conf": (SAMPLES / "tree_topology.conf").read_text(),
@@ -161,5 +168,6 @@ FABRICS = {
     "astra-sim": (SAMPLES / "astra_hgx_h100_16gpu.yml").read_text(),
     "astra-json": '{"logical-dims": ["8", "2"]}',
     "hwloc": HWLOC,
+    "simai": SIMAI,
 }
 """A valid description of each kind."""

@@ -26,7 +26,7 @@ def experiment_of(flags: MatmulFlags) -> "Experiment":
     if not kinds:
         raise InputError(
             "matmul is missing: --matmul M,K,N is needed, three whole numbers from 1, such as 512,512,512, "
-            "or --mlp W0,W1,… or --gpt NAME with --batch"
+            "or --mlp W0,W1,… or --gpt NAME with --batch; an experiment file has the key matmul, mlp or gpt"
         )
     if len(kinds) > 1:
         raise InputError(f"{' and '.join(f'--{kind}' for kind in kinds)}: one of them is accepted, not {len(kinds)}")

@@ -132,7 +132,7 @@ def test_two_of_eight_gpus_of_each_node_have_the_time_of_their_cards():
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"HYBRID_TRANSFORMER model_parallel_NPU_group: 8\n", "message graph of SimAI (for quadrille replay"),
+        (b"HYBRID_TRANSFORMER model_parallel_NPU_group: 8\n", "workload of SimAI (for quadrille replay"),
         (b"<?xml version='1.0'?>\n<platform version='4.1'>", "network of SimGrid"),
         (b'{"nodes": [], "edges": []}', "node-link form"),
         (b'schema = "quadrille/machine/2"\n', "is a file of Quadrille"),

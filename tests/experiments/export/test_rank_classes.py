@@ -61,6 +61,32 @@ def test_the_tasks_of_every_rank_are_those_of_its_class_with_its_own_peers(sched
             assert own == graph.ranks[rank]
 
 
+@pytest.mark.parametrize(
+    ("job", "words"), [(PIPELINE, ["chakra"]), (UNEVEN, ["goal"]), (UNEVEN, ["chakra", "--messages"])]
+)
+def test_replay_of_a_table_is_the_replay_of_all_ranks(capsys, tmp_path, job, words):
+    """`PREFIX.classes.json` alone gives the times of every rank that the files of all ranks give."""
+    for name, more in (("whole", []), ("classes", ["--classes"])):
+        out = tmp_path / (f"{name}.goal" if words == ["goal"] and not more else name)
+        assert called(capsys, "export", *words, *job, *more, "--out", out).status == 0
+    whole = sorted(tmp_path.glob("whole*"))
+    answers = [
+        json.loads(called(capsys, "replay", *files, "--machine", "perlmutter", "--json", "-").out)
+        for files in (whole, [tmp_path / "classes.classes.json"])
+    ]
+    assert answers[0]["makespan_s"] > 0
+    for key in ("finish_s", "calculating_s", "messages", "bytes", "links"):
+        assert answers[0][key] == answers[1][key]
+    assert len(list(tmp_path.iterdir())) < len(whole) + 10
+
+
+def test_replay_of_a_table_names_the_groups_that_are_missing(capsys, tmp_path):
+    called(capsys, "export", "chakra", *PIPELINE, "--classes", "--out", tmp_path / "step")
+    (tmp_path / "step.groups.json").unlink()
+    line = called(capsys, "replay", tmp_path / "step.classes.json", "--machine", "perlmutter").line
+    assert "step.groups.json: cannot be read" in line and "the table names groups" in line
+
+
 def test_some_ranks_alone_are_written(capsys, tmp_path):
     called(capsys, "export", "goal", *UNEVEN, "--classes", "--out", tmp_path / "step")
     ended = called(capsys, "export", "ranks", tmp_path / "step.classes.json", "--ranks", "1,4-5")
@@ -84,9 +110,12 @@ def test_bad_input_is_one_line(capsys, tmp_path, monkeypatch, change, words, fau
     called(capsys, "export", "goal", *UNEVEN, "--classes", "--out", "step")
     table = tmp_path / "step.classes.json"
     table.write_text(json.dumps(json.loads(table.read_text()) | change))
-    ended = called(capsys, "export", "ranks", table, *words)
-    assert ended.status == 2
-    assert fault in ended.line
+    for ended in (
+        called(capsys, "export", "ranks", table, *words),
+        *([] if words or "schema" in change else [called(capsys, "replay", table, "--machine", "perlmutter")]),
+    ):
+        assert ended.status == 2
+        assert fault in ended.line
 
 
 def test_a_missing_file_of_a_class_is_one_line(capsys, tmp_path):

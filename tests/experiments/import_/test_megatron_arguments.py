@@ -39,6 +39,12 @@ def test_json_yaml_and_a_list_of_words_say_the_same():
         assert dict(read_arguments(text).values) == WORDS
 
 
+def test_a_zero_of_json_is_a_value():
+    """The values of a switch that is off are `false` and `null` alone."""
+    text = '{"--num-layers": 2, "--hidden-dropout": 0, "--attention-dropout": 0.0, "--bf16": false, "--fp8": null}'
+    assert read_arguments(text).values == {"num-layers": "2", "hidden-dropout": "0", "attention-dropout": "0.0"}
+
+
 def test_a_script_gives_values_of_variables_and_the_number_of_gpus():
     read = read_arguments(SCRIPT)
     assert {name: read.values[name] for name in WORDS} == WORDS

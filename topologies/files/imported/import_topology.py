@@ -21,6 +21,7 @@ from quadrille.topologies.files.imported import (
     ibnetdiscover,
     nccl_xml,
     nvidia_smi,
+    simai,
     slurm_topology,
     topograph,
 )
@@ -33,6 +34,7 @@ from quadrille.topologies.network import Network
 MOST_BYTES = 1 << 28
 KINDS = (
     "ibnetdiscover", "slurm", "topograph", "nccl", "nvidia-smi", "graphml", "astra-sim", "hwloc",
+    "simai",
 )  # fmt: skip
 """Kinds of files."""
 DATA_KEY = re.compile(r'^[\s{-]*"?(switches|npus_count|logical-dims|topology)"?\s*:', re.MULTILINE)
@@ -156,6 +158,8 @@ def read_content(text: str, path: str, kind: str, rates: Rates, ignored: Callabl
         return ibnetdiscover.read_ibnetdiscover(text, path, ignored)
     if kind == "nvidia-smi" or (not kind and nvidia_smi.is_nvidia_smi(text)):
         return nvidia_smi.read_nvidia_smi(text, path, ignored)
+    if kind == "simai" or (not kind and simai.is_simai(text)):
+        return simai.read_simai(text, path, ignored)
     if kind in ("", "slurm") and slurm_topology.is_slurm_conf(text):
         return slurm_topology.read_slurm_conf(text, path, ignored)
     return _from_data(text, path, kind, rates, ignored)
@@ -169,7 +173,7 @@ def is_topology(head: str) -> bool:
     """
     if head.lstrip()[:1] == "<":
         return True
-    texts = ibnetdiscover.is_ibnetdiscover, nvidia_smi.is_nvidia_smi, slurm_topology.is_slurm_conf
+    texts = ibnetdiscover.is_ibnetdiscover, nvidia_smi.is_nvidia_smi, slurm_topology.is_slurm_conf, simai.is_simai
     return any(fits(head) for fits in texts) or DATA_KEY.search(head) is not None
 
 
