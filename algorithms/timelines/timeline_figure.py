@@ -11,6 +11,7 @@ from dataclasses import replace
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
+from quadrille.algorithms.figure_style import SETTINGS, legend_below, new_figure, styled
 from quadrille.algorithms.timelines.spans import COMPUTE, Span
 from quadrille.algorithms.timelines.timeline import Timeline
 
@@ -54,8 +55,15 @@ Bars = Mapping[tuple[int, str], Sequence[tuple[float, float]]]
 """Start and duration [s] of the bars of each row and kind of op."""
 
 
+@styled
 def timeline_figure(
-    timeline: Timeline, *, most_ranks: int = MOST_RANKS, most_bars: int | None = None, width: float = 10
+    timeline: Timeline,
+    *,
+    most_ranks: int = MOST_RANKS,
+    most_bars: int | None = None,
+    width: float = 10,
+    question: str = "",
+    setting: str = "",
 ) -> "Figure":
     """The figure of one timeline, with all iterations of its loops.
 
@@ -64,10 +72,12 @@ def timeline_figure(
     most_ranks : most ranks that are shown
     most_bars : most bars of the figure; where there are more, `joined` makes them fewer; None for no limit
     width : width [inches]
+    question, setting : title; none by default
     """
     shown = shown_ranks(timeline, most_ranks)
     rows = lanes(shown, {span.rank for span in shown.spans})
-    figure = empty_figure(width, 1.2 + 0.24 * max(1, len(rows)))
+    title_height = 0.5 if question or setting else 0.0
+    figure = new_figure(width, 1.2 + title_height + 0.24 * max(1, len(rows)), question=question, setting=setting)
     axis = figure.subplots()
     bars = lane_bars(shown, rows)
     scale, unit = next(((scale, unit) for scale, unit in TIME_UNITS if timeline.makespan >= scale), TIME_UNITS[-1])
@@ -76,6 +86,7 @@ def timeline_figure(
     axis.set_ylabel(timeline.kind + (f", {ranks} of {timeline.ranks} ranks" if ranks < timeline.ranks else ""))
     axis.set_xlabel(f"time [{unit}]")
     axis.set_xlim(0, max(timeline.makespan, 1e-9) / scale * 1.01)
+    axis.grid(visible=False, axis="y")
     draw_legend(figure, shown.spans, columns=max(1, int(0.7 * width)))
     return figure
 
@@ -85,7 +96,7 @@ def timeline_svg(timeline: Timeline, *, most_ranks: int, most_bars: int) -> str:
     from matplotlib import rc_context
 
     text = StringIO()
-    with rc_context(SVG_SETTINGS):
+    with rc_context(SETTINGS | SVG_SETTINGS):
         figure = timeline_figure(timeline, most_ranks=most_ranks, most_bars=most_bars, width=5.5)
         figure.savefig(text, format="svg", metadata=NO_METADATA)
     before, _, after_style = text.getvalue().partition("</style>\n </defs>\n")
@@ -198,16 +209,7 @@ def draw_legend(figure: "Figure", spans: Sequence[Span], *, columns: int) -> Non
         kinds[WAITING] = None
     patches = [Patch(color=_colour(kind), label=kind.replace("_", "-")) for kind in kinds]
     if patches:
-        figure.legend(
-            handles=patches, loc="outside lower center", ncols=min(columns, len(patches)), fontsize=7, frameon=False
-        )
-
-
-def empty_figure(width: float, height: float) -> "Figure":
-    """An empty figure of this width and height [inches]."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
+        legend_below(figure, handles=patches, columns=columns)
 
 
 def _span_bars(span: Span, origin: float) -> Iterator[tuple[str, float, float]]:
