@@ -121,16 +121,24 @@ def line_marks(number: int, *, joined: bool = True) -> dict[str, Any]:
     }
 
 
-def legend_below(figure: "Figure", *, title: str = "", columns: int | None = None, handles: Sequence[Any] = ()) -> None:
+def legend_below(
+    figure: "Figure",
+    *,
+    title: str = "",
+    columns: int | None = None,
+    handles: Sequence[Any] = (),
+    with_axes: bool = False,
+) -> None:
     """Draws one legend below the axes with each label of a figure once; nothing if no mark has a label.
 
     Parameters
     ----------
     columns : most columns; None for as many as the width allows
     handles : marks of the legend; by default all marks of the axes that have a label
+    with_axes : whether the legend has the marks of the axes beside `handles`
     """
     marks = {handle.get_label(): handle for handle in handles}
-    if not handles:
+    if with_axes or not handles:
         for axes in figure.axes:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 marks.setdefault(label, handle)
@@ -166,7 +174,7 @@ def scale_axis(
     from_zero : whether a linear axis begins at 0
     logarithmic : whether the axis is logarithmic; None to decide by the values
     """
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+    from matplotlib.ticker import FixedLocator, FuncFormatter, MultipleLocator, NullLocator
 
     if is_logarithmic(values) if logarithmic is None else logarithmic:
         low, high = min(values) / 1.2, max(values) * 1.2
@@ -176,6 +184,8 @@ def scale_axis(
         axis.set_minor_locator(NullLocator())
     elif values and from_zero and min(values) >= 0:
         axis.axes.set(**{f"{axis.axis_name}lim": (0, 1.08 * max(*values, 1e-300))})
+    if unit == "B" and values and axis.get_scale() != "log":
+        axis.set_major_locator(MultipleLocator(byte_step(axis.get_view_interval())))
     axis.set_major_formatter(FuncFormatter(lambda value, _: amount_text(value, unit)))
 
 
@@ -227,6 +237,22 @@ def log_ticks(low: float, high: float) -> list[float]:
         if len(ticks) >= FEWEST_TICKS:
             break
     return ticks[:: ceil(len(ticks) / MOST_TICKS)] if ticks else []
+
+
+def byte_step(ends: Sequence[float]) -> float:
+    """The distance of ticks on an axis of bytes: 1, 2 or 5 times a power of ten of a binary unit, at most 8 ticks.
+
+    >>> byte_step((0, 4 * 2**30)) / 2**30, byte_step((0, 700 * 2**20)) / 2**20
+    (1.0, 100.0)
+
+    Parameters
+    ----------
+    ends : ends of the axis [B]
+    """
+    length = max(abs(ends[1] - ends[0]), 8.0)
+    unit = 1024.0 ** floor(log10(max(map(abs, ends))) / log10(1024))
+    power = 10.0 ** floor(log10(length / unit / 8))
+    return next(step for factor in (1, 2, 5, 10) if (step := factor * power * unit) >= length / 8)
 
 
 def amount_text(value: float, unit: str = "") -> str:

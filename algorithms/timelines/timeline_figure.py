@@ -74,11 +74,31 @@ def timeline_figure(
     width : width [inches]
     question, setting : title; none by default
     """
+    title_height = 0.5 if question or setting else 0.0
+    height = 1.2 + title_height + timeline_height(timeline, most_ranks)
+    figure = new_figure(width, height, question=question, setting=setting)
+    shown = draw_timeline(figure.subplots(), timeline, most_bars, most_ranks=most_ranks)
+    draw_legend(figure, shown, columns=max(1, int(0.7 * width)))
+    return figure
+
+
+def timeline_height(timeline: Timeline, most_ranks: int = MOST_RANKS) -> float:
+    """The height of the rows of a timeline's figure [inches]."""
+    shown = shown_ranks(timeline, most_ranks)
+    return 0.24 * max(1, len({(span.rank, span.lane) for span in shown.spans}))
+
+
+def draw_timeline(
+    axis: "Axes", timeline: Timeline, most_bars: int | None = None, *, most_ranks: int = MOST_RANKS
+) -> Sequence[Span]:
+    """Draws a timeline into axes, and returns the spans that it shows.
+
+    Parameters
+    ----------
+    most_bars, most_ranks : as in `timeline_figure`
+    """
     shown = shown_ranks(timeline, most_ranks)
     rows = lanes(shown, {span.rank for span in shown.spans})
-    title_height = 0.5 if question or setting else 0.0
-    figure = new_figure(width, 1.2 + title_height + 0.24 * max(1, len(rows)), question=question, setting=setting)
-    axis = figure.subplots()
     bars = lane_bars(shown, rows)
     scale, unit = next(((scale, unit) for scale, unit in TIME_UNITS if timeline.makespan >= scale), TIME_UNITS[-1])
     draw_lanes(axis, shown, rows, bars if most_bars is None else joined(bars, timeline.makespan, most_bars), scale)
@@ -87,8 +107,7 @@ def timeline_figure(
     axis.set_xlabel(f"time [{unit}]")
     axis.set_xlim(0, max(timeline.makespan, 1e-9) / scale * 1.01)
     axis.grid(visible=False, axis="y")
-    draw_legend(figure, shown.spans, columns=max(1, int(0.7 * width)))
-    return figure
+    return shown.spans
 
 
 def timeline_svg(timeline: Timeline, *, most_ranks: int, most_bars: int) -> str:
@@ -108,11 +127,14 @@ def timeline_svg(timeline: Timeline, *, most_ranks: int, most_bars: int) -> str:
 def shown_ranks(timeline: Timeline, most: int) -> Timeline:
     """The unrolled timeline of the first ranks that it has: at most `most`, and fewer if they have too many spans.
 
+    Ops that take no time are left out.
+
     A loop with too many iterations stays run-length encoded, so that only its last iteration is drawn.
     """
     by_rank: dict[int, list[Span]] = defaultdict(list)
     for span in timeline.spans:
-        by_rank[span.rank].append(span)
+        if span.end > span.start:
+            by_rank[span.rank].append(span)
     kept: list[Span] = []
     drawn = 0
     for rank in sorted(by_rank)[:most]:
@@ -202,14 +224,18 @@ def draw_lanes(axis: "Axes", timeline: Timeline, rows: Sequence[Lane], bars: Bar
 
 def draw_legend(figure: "Figure", spans: Sequence[Span], *, columns: int) -> None:
     """Draws the colours of the kinds of these spans below the figure."""
+    if patches := kind_patches(spans):
+        legend_below(figure, handles=patches, columns=columns)
+
+
+def kind_patches(spans: Sequence[Span]) -> list[Any]:
+    """A patch of colour with its name for each kind of these spans."""
     from matplotlib.patches import Patch
 
     kinds = dict.fromkeys(span.kind for span in spans)
     if any(span.waiting_seconds > 0 for span in spans):
         kinds[WAITING] = None
-    patches = [Patch(color=_colour(kind), label=kind.replace("_", "-")) for kind in kinds]
-    if patches:
-        legend_below(figure, handles=patches, columns=columns)
+    return [Patch(color=_colour(kind), label=kind.replace("_", "-")) for kind in kinds]
 
 
 def _span_bars(span: Span, origin: float) -> Iterator[tuple[str, float, float]]:
