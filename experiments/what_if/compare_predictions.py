@@ -4,6 +4,7 @@ The causes are those of the mean rank, whose sum is the predicted time.  The dif
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,9 +22,11 @@ from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent, 
 from quadrille.runtime.host.console import remark
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import Group
 
 SCHEMA = "quadrille/predictions/1"
+QUESTION = "How do the predictions differ, and why?"
 OWN_MEASUREMENT = "one measured record goes with one prediction"
 
 
@@ -91,7 +94,6 @@ def compare_predictions(
         schema_files.write_json(json, msgspec.structs.replace(compared, provenance=provenance(command)), SCHEMA)
     if figure:
         from quadrille.experiments.output.pictures import write_figure
-        from quadrille.experiments.what_if.predictions_figure import predictions_figure
 
         write_figure(predictions_figure(compared), figure)
     if any(record.workload != records[0].workload for record in records):
@@ -168,6 +170,18 @@ def summary_lines(compared: Predictions) -> list[str]:
         change = f"{'+' if changes[cause] > 0 else '-'}{format_seconds(abs(changes[cause]))}"
         lines.append(f"{what_if.file} takes {share} than {first.file}; the largest change is {cause}: {change}")
     return lines
+
+
+def predictions_figure(compared: Predictions) -> "Figure":
+    """The figure of compared predictions: a bar of the time by cause for each, the baseline on top."""
+    from quadrille.experiments.explain.explanation_figure import Stack, stacks_figure
+
+    stacks = [
+        Stack(Path(prediction.file).stem, {str(cause): amount for cause, amount in prediction.seconds_by_cause.items()})
+        for prediction in compared.predictions
+    ]
+    machines = ", ".join(dict.fromkeys(prediction.machine for prediction in compared.predictions))
+    return stacks_figure(stacks, [], question=QUESTION, setting=f"time of the mean rank, predicted, on {machines}")
 
 
 def _grid_text(grid: dict[str, int]) -> str:

@@ -4,8 +4,7 @@ import pytest
 from msgspec import structs
 
 from quadrille.algorithms.formats.record import save_record
-from quadrille.experiments.what_if.compare_predictions import predictions_of
-from quadrille.experiments.what_if.predictions_figure import predictions_figure
+from quadrille.experiments.what_if.compare_predictions import predictions_figure, predictions_of
 from tests.support.quadrille import called
 
 MATMUL = "simulate --matmul 256,256,256 --machine perlmutter --quiet"
