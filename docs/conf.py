@@ -1,6 +1,10 @@
 """Settings of the documentation site: Sphinx with MyST Markdown and Furo; `make docs` builds it without a network."""
 
+import os
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
@@ -63,7 +67,21 @@ def rewrite_links(app: object, page: str, source: list[str]) -> None:
         source[0] = for_site(source[0], (DOCS / page).parent)
 
 
+def draw_gallery(app: object) -> None:
+    """Runs the commands of the gallery in `out/gallery`, which then has its figures."""
+    del app
+    folder = ROOT / "out" / "gallery"
+    folder.mkdir(parents=True, exist_ok=True)
+    page = (DOCS / "gallery.md").read_text(encoding="utf-8")
+    for block in re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        for line in block.splitlines():
+            program = [sys.executable, "-P", "-m", *shlex.split(line)]
+            variables = os.environ | {"PYTHONPATH": str(ROOT)}
+            subprocess.run(program, cwd=folder, env=variables, stdout=subprocess.DEVNULL, check=True)
+
+
 def setup(app: object) -> None:
-    """Registers the two steps above with Sphinx."""
+    """Registers the three steps above with Sphinx."""
+    app.connect("builder-inited", draw_gallery)  # type: ignore[attr-defined]
     app.connect("builder-inited", write_copies)  # type: ignore[attr-defined]
     app.connect("source-read", rewrite_links)  # type: ignore[attr-defined]
