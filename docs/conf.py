@@ -5,6 +5,9 @@ Every build executes the notebooks (`docs/tutorials/*.ipynb`), and an error in a
 
 import os
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
@@ -84,8 +87,22 @@ def notebooks(app: object, env: object, *changes: object) -> list[str]:
     return [page for page in env.found_docs if is_notebook(app, page)]  # type: ignore[attr-defined]
 
 
+def draw_gallery(app: object) -> None:
+    """Runs the commands of the gallery in `out/gallery`, which then has its figures."""
+    del app
+    folder = ROOT / "out" / "gallery"
+    folder.mkdir(parents=True, exist_ok=True)
+    page = (DOCS / "gallery.md").read_text(encoding="utf-8")
+    for block in re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        for line in block.splitlines():
+            program = [sys.executable, "-P", "-m", *shlex.split(line)]
+            variables = os.environ | {"PYTHONPATH": str(ROOT)}
+            subprocess.run(program, cwd=folder, env=variables, stdout=subprocess.DEVNULL, check=True)
+
+
 def setup(app: object) -> None:
     """Registers the steps above with Sphinx."""
+    app.connect("builder-inited", draw_gallery)  # type: ignore[attr-defined]
     app.connect("builder-inited", write_copies)  # type: ignore[attr-defined]
     app.connect("source-read", rewrite_links)  # type: ignore[attr-defined]
     app.connect("env-get-outdated", notebooks)  # type: ignore[attr-defined]

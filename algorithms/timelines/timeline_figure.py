@@ -8,8 +8,9 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from quadrille.algorithms.figure_style import legend_below, new_figure, styled
 from quadrille.algorithms.timelines.spans import COMPUTE, Span
 from quadrille.algorithms.timelines.timeline import Timeline
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from quadrille.algorithms.timelines.shown_figure import ShownFigure
+    from quadrille.algorithms.shown_figure import ShownFigure
 
 MOST_RANKS = 8
 """Number of ranks of a timeline that are shown."""
@@ -52,8 +53,15 @@ Bars = Mapping[tuple[int, str], Sequence[tuple[float, float]]]
 """Start and duration [s] of the bars of each row and kind of op."""
 
 
+@styled
 def timeline_figure(
-    timeline: Timeline, *, most_ranks: int = MOST_RANKS, most_bars: int | None = None, width: float = 10
+    timeline: Timeline,
+    *,
+    most_ranks: int = MOST_RANKS,
+    most_bars: int | None = None,
+    width: float = 10,
+    question: str = "",
+    setting: str = "",
 ) -> "ShownFigure":
     """The figure of one timeline, with all iterations of its loops.
 
@@ -62,11 +70,33 @@ def timeline_figure(
     most_ranks : most ranks that are shown
     most_bars : most bars of the figure; where there are more, `joined` makes them fewer; None for no limit
     width : width [inches]
+    question, setting : title; none by default
+    """
+    title_height = 0.5 if question or setting else 0.0
+    height = 1.2 + title_height + timeline_height(timeline, most_ranks)
+    figure = new_figure(width, height, question=question, setting=setting)
+    shown = draw_timeline(figure.subplots(), timeline, most_bars, most_ranks=most_ranks)
+    draw_legend(figure, shown, columns=max(1, int(0.7 * width)))
+    return figure
+
+
+def timeline_height(timeline: Timeline, most_ranks: int = MOST_RANKS) -> float:
+    """The height of the rows of a timeline's figure [inches]."""
+    shown = shown_ranks(timeline, most_ranks)
+    return 0.24 * max(1, len({(span.rank, span.lane) for span in shown.spans}))
+
+
+def draw_timeline(
+    axis: "Axes", timeline: Timeline, most_bars: int | None = None, *, most_ranks: int = MOST_RANKS
+) -> Sequence[Span]:
+    """Draws a timeline into axes, and returns the spans that it shows.
+
+    Parameters
+    ----------
+    most_bars, most_ranks : as in `timeline_figure`
     """
     shown = shown_ranks(timeline, most_ranks)
     rows = lanes(shown, {span.rank for span in shown.spans})
-    figure = empty_figure(width, 1.2 + 0.24 * max(1, len(rows)))
-    axis = figure.subplots()
     bars = lane_bars(shown, rows)
     scale, unit = next(((scale, unit) for scale, unit in TIME_UNITS if timeline.makespan >= scale), TIME_UNITS[-1])
     draw_lanes(axis, shown, rows, bars if most_bars is None else joined(bars, timeline.makespan, most_bars), scale)
@@ -74,8 +104,8 @@ def timeline_figure(
     axis.set_ylabel(timeline.kind + (f", {ranks} of {timeline.ranks} ranks" if ranks < timeline.ranks else ""))
     axis.set_xlabel(f"time [{unit}]")
     axis.set_xlim(0, max(timeline.makespan, 1e-9) / scale * 1.01)
-    draw_legend(figure, shown.spans, columns=max(1, int(0.7 * width)))
-    return figure
+    axis.grid(visible=False, axis="y")
+    return shown.spans
 
 
 def timeline_svg(timeline: Timeline, *, most_ranks: int, most_bars: int) -> str:
@@ -90,11 +120,14 @@ def timeline_svg(timeline: Timeline, *, most_ranks: int, most_bars: int) -> str:
 def shown_ranks(timeline: Timeline, most: int) -> Timeline:
     """The unrolled timeline of the first ranks that it has: at most `most`, and fewer if they have too many spans.
 
+    Ops that take no time are left out.
+
     A loop with too many iterations stays run-length encoded, so that only its last iteration is drawn.
     """
     by_rank: dict[int, list[Span]] = defaultdict(list)
     for span in timeline.spans:
-        by_rank[span.rank].append(span)
+        if span.end > span.start:
+            by_rank[span.rank].append(span)
     kept: list[Span] = []
     drawn = 0
     for rank in sorted(by_rank)[:most]:
@@ -184,23 +217,18 @@ def draw_lanes(axis: "Axes", timeline: Timeline, rows: Sequence[Lane], bars: Bar
 
 def draw_legend(figure: "Figure", spans: Sequence[Span], *, columns: int) -> None:
     """Draws the colours of the kinds of these spans below the figure."""
+    if patches := kind_patches(spans):
+        legend_below(figure, handles=patches, columns=columns)
+
+
+def kind_patches(spans: Sequence[Span]) -> list[Any]:
+    """A patch of colour with its name for each kind of these spans."""
     from matplotlib.patches import Patch
 
     kinds = dict.fromkeys(span.kind for span in spans)
     if any(span.waiting_seconds > 0 for span in spans):
         kinds[WAITING] = None
-    patches = [Patch(color=_colour(kind), label=kind.replace("_", "-")) for kind in kinds]
-    if patches:
-        figure.legend(
-            handles=patches, loc="outside lower center", ncols=min(columns, len(patches)), fontsize=7, frameon=False
-        )
-
-
-def empty_figure(width: float, height: float) -> "ShownFigure":
-    """An empty figure of this width and height [inches], which a notebook shows."""
-    from quadrille.algorithms.timelines.shown_figure import ShownFigure
-
-    return ShownFigure(figsize=(width, height), layout="constrained")
+    return [Patch(color=_colour(kind), label=kind.replace("_", "-")) for kind in kinds]
 
 
 def _span_bars(span: Span, origin: float) -> Iterator[tuple[str, float, float]]:

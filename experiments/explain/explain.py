@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 EXPLAINED_FILES = "a record, the JSON of collective or flows, or a profiler's trace is accepted"
 MOST_LINKS = 20
+MOST_ROWS = 10
+"""Number of ops and of links that are printed without `--all`."""
 MOST_SEGMENTS_SHOWN = 24
 """Number of stretches of a path, and of ops on it, that are printed: the longest, in their order."""
 
@@ -71,26 +73,36 @@ class _Header(msgspec.Struct, frozen=True):
     schema: str = ""
 
 
-def explain(path: str, *, json: str = "", command: Sequence[str] = ()) -> "Explanation | TraceSummary":
-    """Prints where the time of a run goes, and writes it as JSON if `json` is given.
+def explain(
+    path: str, *, json: str = "", plot: str = "", every: bool = False, command: Sequence[str] = ()
+) -> "Explanation | TraceSummary":
+    """Prints where the time of a run goes, and writes it as JSON and as a figure if paths are given.
 
     Parameters
     ----------
     path : file to explain
     json : path of the JSON file; `-` for stdout, which then has nothing else
+    plot : path of the figure
+    every : whether all tables are printed, not the ten longest rows
     command : words of the command line, for provenance
 
     Raises
     ------
     InputError : a file that cannot be read or explained, or a path that cannot be written
     """
-    Destinations(json=json).check({"FILE": path})
+    Destinations(json=json, plot=plot).check({"FILE": path})
     if is_trace(path):
+        if plot:
+            raise InputError(f"--plot {plot}: goes with a record or the JSON of collective or flows, not with a trace")
         return _explain_trace(path, json, command)
     if error := refusal(path, EXPLAINED_FILES):
         raise error
     explanation = msgspec.structs.replace(explain_file(path), file=path, provenance=provenance(command))
-    write_or_show(explanation, json, SCHEMA, lambda: _print(explanation))
+    if plot:
+        from quadrille.experiments.explain.explanation_figure import draw_explanation
+
+        draw_explanation(explanation, path, plot)
+    write_or_show(explanation, json, SCHEMA, lambda: _print(explanation, every=every))
     return explanation
 
 
@@ -106,8 +118,8 @@ def _explain_trace(path: str, json: str, command: Sequence[str]) -> "TraceSummar
     return summary
 
 
-def _print(explanation: Explanation) -> None:
-    print_tables(*explanation_tables(explanation))
+def _print(explanation: Explanation, *, every: bool) -> None:
+    print_tables(*(explanation_tables(explanation) if every else longest_tables(explanation)))
     for line in (*explanation.summary, *explanation.lacking):
         print(line)
 
@@ -183,6 +195,22 @@ def explanation_tables(explanation: Explanation) -> "list[Group]":
     return tables
 
 
+def longest_tables(explanation: Explanation) -> "list[Group]":
+    """The ten longest rows first: the ops of the critical path, then time by cause, flows and links."""
+    tables = []
+    if explanation.critical_path:
+        ops = joined_by_op(explanation.critical_path)
+        longest = nlargest(MOST_ROWS, ops, key=lambda segment: segment.seconds)
+        tables.append(_path_table("critical path, by op", "ops", ops, explanation.seconds, longest))
+    if explanation.path_seconds_by_part or explanation.mean_seconds_by_part:
+        tables.append(_parts_table(explanation))
+    if explanation.flows:
+        tables.append(_flows_table(explanation.flows[:MOST_ROWS]))
+    if explanation.links:
+        tables.append(_links_table(explanation.links[:MOST_ROWS]))
+    return tables
+
+
 def _parts_table(explanation: Explanation) -> "Group":
     path = {str(part): seconds for part, seconds in explanation.path_seconds_by_part.items()}
     mean = {str(part): seconds for part, seconds in explanation.mean_seconds_by_part.items()}
@@ -207,12 +235,20 @@ def longest_segments(path: Sequence[PathSegment]) -> list[PathSegment]:
     return [path[place] for place in sorted(longest)]
 
 
-def _path_table(title: str, noun: str, path: Sequence[PathSegment], seconds: float) -> "Group":
-    """The table of the longest segments of a path; the title says what is left out, and how long that takes."""
-    shown = longest_segments(path)
+def _path_table(
+    title: str, noun: str, path: Sequence[PathSegment], seconds: float, longest: Sequence[PathSegment] = ()
+) -> "Group":
+    """The table of the longest segments of a path; the title says what is left out, and how long that takes.
+
+    Parameters
+    ----------
+    longest : segments that are shown; by default the `MOST_SEGMENTS_SHOWN` longest, in the order of the path
+    """
+    shown = longest or longest_segments(path)
     if len(shown) < len(path):
         hidden = sum(segment.seconds for segment in path) - sum(segment.seconds for segment in shown)
-        title += f": the {len(shown)} longest of {len(path)} {noun}; --json FILE has the others, {milliseconds(hidden)}"
+        others = "--all or --json FILE" if longest else "--json FILE"
+        title += f": the {len(shown)} longest of {len(path)} {noun}; {others} has the others, {milliseconds(hidden)}"
     parts = [part for part in PARTS if any(segment.seconds_by_part.get(part) for segment in shown)]
     rows = [
         (

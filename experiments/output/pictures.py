@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.figure_style import SETTINGS
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.optional_packages import check_installed
 
@@ -39,6 +40,6 @@ def write_figure(figure: "Figure", path: str | Path) -> None:
     ending = Path(path).suffix.lower().removeprefix(".")
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(ending)
     picture_bytes = BytesIO()
-    with rc_context({"svg.hashsalt": "quadrille"}):
+    with rc_context(SETTINGS | {"svg.hashsalt": "quadrille"}):
         figure.savefig(picture_bytes, format=ending, metadata=undated, dpi=150)
     schema_files.write_bytes(path, picture_bytes.getvalue())

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats import schema_files
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.analytical_ranking import rank_candidates
@@ -75,8 +76,24 @@ def rank(
             remark(work_sharing.store.use)
     if work_sharing.is_root:
         remark_all(_remarks(question))
-        write_answer(answer, to.json, command, lambda: _print(answer, again))
+        _write_files(answer, to)
+        show: Callable[[], None] = (lambda: None) if to.to_stdout else lambda: _print(answer, again)
+        write_answer(answer, to.json, command, show)
     return answer
+
+
+def _write_files(answer: GridsAnswer | SchemesAnswer, to: Destinations) -> None:
+    """Writes the CSV and the figure of the answer, if paths are given."""
+    if not (to.csv or to.plot):
+        return
+    from quadrille.experiments.rank.ranking_figure import ranking_csv, ranking_figure
+
+    if to.csv:
+        schema_files.write_text(to.csv, ranking_csv(answer))
+    if to.plot:
+        from quadrille.experiments.output.pictures import write_figure
+
+        write_figure(ranking_figure(answer), to.plot)
 
 
 def ranking(question: RankQuestion, space: SearchSpace | None = None) -> GridsAnswer | SchemesAnswer:

@@ -35,7 +35,7 @@ def print_record(record: Record, detail: Detail = "table") -> None:
     ----------
     detail : `verdict` for the total alone, `table` for the longest ops too, `all` for all ops
     """
-    lines = [_title_line(record), *model_lines(record.workload), *summary_lines(record)]
+    lines = [title_line(record), *model_lines(record.workload), *summary_lines(record)]
     if detail != "verdict":
         ops = list(record.ops) if detail == "all" else shown_ops(record.ops, record.grid)
         rows = [_row(op) for op in ops]
@@ -147,7 +147,8 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
     ]
 
 
-def _title_line(record: Record) -> str:
+def title_line(record: Record) -> str:
+    """The kind, algorithm, workload and grid of a record, in one line."""
     grid = ",".join(f"{axis}={length}" for axis, length in record.grid.items() if length > 1) or "x=1"
     threads = f"{record.options.threads} thread{'s' if record.options.threads > 1 else ''} each"
     collectives = f", {_collectives_word(record)}" if record.ranks > 1 else ""

@@ -33,6 +33,10 @@ def write_results(
 
         shown = named.unrolled()
         write_chrome_trace(destinations.trace, [shown], record.provenance, counters(shown) if counters else ())
+    if destinations.plot:
+        from quadrille.experiments.records.run_figure import draw_run
+
+        draw_run(record, named, destinations.plot)
     if destinations.timeline:
         from quadrille.algorithms.formats.timeline_files import save_timeline
 

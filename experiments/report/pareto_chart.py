@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quadrille.algorithms.units import GIB, format_bytes
+from quadrille.experiments.output.pareto import pareto_front
 from quadrille.experiments.report.amounts import compact, time_text
 from quadrille.experiments.report.charts import INK, LEGEND, PAGE_WIDTH, with_filters
 from quadrille.experiments.report.elements import Chart, Section, Spec, Table
 from quadrille.experiments.report.palette import COLOURS
-from quadrille.experiments.report.pareto import pareto_front
 
 MOST_POINTS = 800
 """Number of points of a chart: the Pareto front, then the fastest."""

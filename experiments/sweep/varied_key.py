@@ -8,6 +8,8 @@ from quadrille.algorithms.units import parse_bytes
 
 COLLECTIVE_KEY = "collective"
 """The key of the kind of collective."""
+GPUS_KEY = "gpus"
+"""The key of the number of GPUs."""
 SIZE_KEY = "bytes"
 """The key of the size of a collective."""
 

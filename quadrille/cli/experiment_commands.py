@@ -113,8 +113,8 @@ def destinations(values: dict[str, Any], flags: "MatmulFlags", ranks: int) -> "D
 
     paths = group_values(values, DESTINATIONS)
     text = paths.pop("ranks")
-    if text and not (paths["trace"] or paths["timeline"]):
-        raise InputError(f"--ranks {text}: says what --trace or --timeline shows; give one of them")
+    if text and not (paths["trace"] or paths["timeline"] or paths["plot"]):
+        raise InputError(f"--ranks {text}: says what --trace, --timeline or --plot shows; give one of them")
     shown = parse_ranks(text, ranks) if text else ()
     read = machine_flags(values).files | files_read(flags)
     return Destinations(**paths, ranks=shown, read=read, detail=detail_of(values))
@@ -229,10 +229,12 @@ def compare(
     measured: Annotated[
         str,
         argument(
-            "[MEASURED]", "A record, a folder of records, a training log, a profiler's trace or a folder of traces."
+            "[MEASURED]",
+            "A record, a folder of records, a training log, a profiler's trace or a folder of traces; or a what-if's "
+            "predicted record.",
         ),
     ] = "",
-    more: Annotated[list[str], argument("[TRACE]…", "Traces of further ranks.")] = [],  # noqa: B006 - click passes a new list
+    more: Annotated[list[str], argument("[FILE]…", "Traces of further ranks, or further predicted records.")] = [],  # noqa: B006 - click passes a new list
     value: Annotated[str, flag("--measured", "VALUE", "As 17.2s, 2357tokens/s/gpu, 412TFLOP/s/gpu.")] = "",
     json: Json = "",
     figure: Plot = "",
@@ -242,8 +244,17 @@ def compare(
         flag("--timelines", "PREDICTED MEASURED", "Timelines of both records, for the figure and the trace."),
     ] = ("", ""),
 ) -> None:
-    """Compare predicted with measured: a run op by op, a log, a trace."""
+    """Compare predicted with measured: a run op by op, a log, a trace.  Predictions are compared with the first."""
+    from quadrille.algorithms.errors import InputError
     from quadrille.experiments.compare.compare import compare as compare_records
+    from quadrille.experiments.what_if.compare_predictions import are_predictions, compare_predictions
+
+    records = [predicted, measured, *more] if measured else [predicted]
+    if not value and are_predictions(records):
+        if trace or any(timelines):
+            raise InputError(f"--{'trace' if trace else 'timelines'}: goes with a measurement; leave it out")
+        compare_predictions(records, json=json, figure=figure, command=context.obj)
+        return
 
     named = timelines if any(timelines) else None
     files = {"json": json, "figure": figure, "trace": trace}
@@ -352,11 +363,17 @@ def explain(
         str, argument("FILE", "A record, the JSON of collective or flows, or a trace (PyTorch, Nsight).")
     ],
     json: Json = "",
+    plot: Plot = "",
+    every: Annotated[bool, switch("--all", "Print all tables, not the ten longest rows.")] = False,
 ) -> None:
-    """Explain where the time of a run or of a profiler's trace goes."""
+    """Explain where the time of a run or of a profiler's trace goes.
+
+    The figure has the time by cause and the memory by kind, and the timeline where NAME.timeline.json is next to
+    NAME.json.
+    """
     from quadrille.experiments.explain.explain import explain as explain_run
 
-    explain_run(record, json=json, command=context.obj)
+    explain_run(record, json=json, plot=plot, every=every, command=context.obj)
 
 
 @app.command()

@@ -23,6 +23,7 @@ from quadrille.cli.shared_flags import (
     Json,
     OptimizerOffload,
     PipelineLimit,
+    Plot,
     Prune,
     SequenceParallel,
     SmallProducts,
@@ -142,16 +143,13 @@ RANKED = flags_from(
 Jobs = Annotated[str, flag("--jobs", "N", "Processes that share the configurations.")]
 
 
+Csv = Annotated[str, flag("--csv", "FILE|-", "Write the simulated configurations as CSV; - is stdout.")]
+OUTPUT = flags_of(json=(Json, ""), csv=(Csv, ""), plot=(Plot, ""), jobs=(Jobs, "1"), store=(Store, ""))
+
+
 @app.command("rank")
 @with_report
-@with_flags(
-    FROM_FILE,
-    RANKED,
-    GRANULARITY,
-    ON_MACHINE,
-    flags_of(json=(Json, ""), jobs=(Jobs, "1"), store=(Store, "")),
-    NO_PROGRESS,
-)
+@with_flags(FROM_FILE, RANKED, GRANULARITY, ON_MACHINE, OUTPUT, NO_PROGRESS)
 def rank(invocation: click.Context, **values: Any) -> None:
     """Rank the configurations of a GPT by a closed form of its step.  The best are simulated.
 
@@ -172,7 +170,13 @@ def rank(invocation: click.Context, **values: Any) -> None:
     rank_grids(
         question,
         parse_space(words, has_experts=question.problem.experts is not None) if words.ranks_schemes else None,
-        destinations=Destinations(json=values["json"], read=on.files | files_read(words), detail=detail),
+        destinations=Destinations(
+            json=values["json"],
+            csv=values["csv"],
+            plot=values["plot"],
+            read=on.files | files_read(words),
+            detail=detail,
+        ),
         jobs=whole_number(values["jobs"], "--jobs"),
         store=values["store"],
         command=invocation.obj,

@@ -288,7 +288,12 @@ Granularity = Annotated[
     ),
 ]
 Ranks = Annotated[
-    str, flag("--ranks", "0-7,12", "Ranks that the trace and the timeline show; by default one rank of each class.")
+    str,
+    flag(
+        "--ranks",
+        "0-7,12",
+        "Ranks that the trace, the timeline and the figure show; by default one of each class.",
+    ),
 ]
 Plot = Annotated[str, flag("--plot", "FILE", "Write a figure (.png, .svg, .pdf).", "--figure")]
 Json = Annotated[str, flag("--json", "FILE|-", "Write the result as JSON; - is stdout.")]
@@ -465,7 +470,9 @@ SWITCHES = flags_of(
 """The switches that turn off shortcuts of the simulator; no prediction depends on them."""
 GRANULARITY = flags_of(granularity=(Granularity, "auto"))
 """The flag that decides whether a prediction may be a bounded approximation."""
-DESTINATIONS = flags_of(json=(Json, ""), trace=(Trace, ""), timeline=(TimelineFile, ""), ranks=(Ranks, ""))
+DESTINATIONS = flags_of(
+    json=(Json, ""), trace=(Trace, ""), timeline=(TimelineFile, ""), plot=(Plot, ""), ranks=(Ranks, "")
+)
 DETAIL = flags_of(
     quiet=(Annotated[bool, switch("--quiet", "Print the verdict alone, and show no progress.")], False),
     verbose=(Annotated[bool, switch("--verbose", "Print every op, and every warning of the calibration.")], False),

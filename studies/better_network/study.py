@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from quadrille.algorithms.errors import InputError, QuadrilleError
+from quadrille.algorithms.figure_style import legend_below, new_figure, styled
 from quadrille.experiments.output.tables import UNKNOWN, percent, table
 from quadrille.experiments.sweep.best_grid import best_training_grid
 from quadrille.experiments.sweep.point_predictions import predict_point
@@ -56,6 +57,8 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     BOTH: ("topology.bandwidth_bytes_per_second=x2", "topology.latency_seconds=x0.5"),
 }
 NETWORKS = (*SETTINGS, ONE_SWITCH, LARGE_DOMAIN)
+QUESTION = "Which better network makes a training step faster, and by how much?"
+"""Title of the figure."""
 COLOURS = dict(zip(NETWORKS, ("#000000", "#0072b2", "#56b4e9", "#009e73", "#999999", "#d55e00"), strict=True))
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -263,13 +266,12 @@ def _grid_sentence(rows: Sequence[SweepRow]) -> str:
     )
 
 
+@styled
 def figure(rows: Sequence[SweepRow]) -> "Figure":
     """The bar chart of each network's speed-up by number of GPUs."""
-    from matplotlib.figure import Figure
-
     counts = list(dict.fromkeys(row.point["gpus"] for row in rows))
     networks = [network for network in NETWORKS if network != AS_IT_IS]
-    drawing = Figure(figsize=(8, 4), layout="constrained")
+    drawing = new_figure(8, 4.4, question=QUESTION, setting="predicted")
     axis = drawing.subplots()
     width = 0.8 / len(networks)
     for index, network in enumerate(networks):
@@ -278,9 +280,9 @@ def figure(rows: Sequence[SweepRow]) -> "Figure":
         axis.bar(positions, gains, width=width, color=COLOURS[network], label=network)
     axis.set_xticks(range(len(counts)), [f"{int(count):,}" for count in counts])
     axis.axhline(0, color="black", linewidth=0.8)
-    axis.set(xlabel="GPUs", ylabel="faster by [%], predicted")
-    axis.grid(alpha=0.3, axis="y")
-    axis.legend(fontsize=8)
+    axis.set(xlabel="GPUs", ylabel="faster by [%]")
+    axis.grid(visible=False, axis="x")
+    legend_below(drawing)
     return drawing
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING, get_args
 
+from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, scale_axis, styled
 from quadrille.experiments.output.pictures import write_figure
 from quadrille.studies.fidelity.judgement import Group, TrialResult
 
@@ -12,8 +13,10 @@ if TYPE_CHECKING:
 
 COLUMNS = 3
 MARKS: dict[Group, str] = dict(zip(get_args(Group), "sov^D", strict=True))
+QUESTION = "How far off are predictions from calibration alone?"
 
 
+@styled
 def draw_fidelity(results: Sequence[TrialResult], path: str) -> None:
     """Write the figure; error bars show the relative spread of each measurement.
 
@@ -22,15 +25,14 @@ def draw_fidelity(results: Sequence[TrialResult], path: str) -> None:
     results : results of the trials
     path : file of the figure
     """
-    from matplotlib.figure import Figure
-
     sites = list(dict.fromkeys(result.site for result in results))
     lines = ceil(len(sites) / COLUMNS)
-    figure = Figure(figsize=(4.2 * COLUMNS, 3.4 * lines), layout="constrained")
+    figure = new_figure(4.2 * COLUMNS, 0.8 + 3.4 * lines, question=QUESTION, setting="a panel for each site")
     for index, site in enumerate(sites):
         _panel(
             figure.add_subplot(lines, COLUMNS, index + 1), site, [result for result in results if result.site == site]
         )
+    legend_below(figure)
     write_figure(figure, path)
 
 
@@ -43,11 +45,8 @@ def _panel(axes: "Axes", site: str, results: Sequence[TrialResult]) -> None:
             ratios = [result.predicted_seconds / result.measured_seconds for result in members]
             noise = [(result.spread or 0.0) * ratio for result, ratio in zip(members, ratios, strict=True)]
             axes.errorbar(
-                measured, ratios, yerr=noise, fmt=mark, color=f"C{number}", markersize=4, linewidth=0.7, label=name
+                measured, ratios, yerr=noise, fmt=mark, color=PALETTE[number], markersize=4, linewidth=0.7, label=name
             )
     axes.axhline(1, color="0.5", linewidth=0.8)
-    axes.set_xscale("log")
-    axes.set_title(site, fontsize="small")
-    axes.set_xlabel("measured [s]", fontsize="small")
-    axes.set_ylabel("predicted / measured", fontsize="small")
-    axes.legend(fontsize="x-small")
+    scale_axis(axes.xaxis, [result.measured_seconds for result in results], "s", from_zero=False)
+    axes.set(title=site, xlabel="measured time", ylabel="predicted / measured")

@@ -20,6 +20,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.figure_style import legend_below, new_figure, styled
 from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.schedule.grid import Grid, parse_grid
 from quadrille.algorithms.schedule.program import PipelineSchedule
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 BASELINE: PipelineSchedule = "1f1b"
 DRIVEN: PipelineSchedule = "message-driven"
 SCHEDULES: tuple[PipelineSchedule, ...] = (BASELINE, "gpipe", "interleaved", "zb-h1", DRIVEN)
+QUESTION = "What does a message-driven pipeline gain under disturbances?"
+"""Title of the figure."""
 COLOURS = {"gpipe": "#e69f00", "interleaved": "#0072b2", "zb-h1": "#009e73", DRIVEN: "#d55e00"}
 NONE, SLOW_STAGE, SLOW_LINK = "none", "slow stage", "slow link"
 STAGE_SPEED = 0.8
@@ -239,12 +242,11 @@ def answer(rows: Sequence[SweepRow]) -> str:
     )
 
 
+@styled
 def figure(rows: Sequence[SweepRow]) -> "Figure":
     """The bar chart of the gains, with a group of bars for each disturbance."""
-    from matplotlib.figure import Figure
-
     disturbances = disturbances_in(rows)
-    drawing = Figure(figsize=(1.3 * len(disturbances) + 2, 4), layout="constrained")
+    drawing = new_figure(1.3 * len(disturbances) + 2, 4.4, question=QUESTION, setting="gain over 1F1B, predicted")
     axis = drawing.subplots()
     for index, (schedule, colour) in enumerate(COLOURS.items()):
         gains = [100 * (disturbance.gain(schedule) or 0.0) for disturbance in disturbances]
@@ -252,8 +254,8 @@ def figure(rows: Sequence[SweepRow]) -> "Figure":
         axis.bar(places, gains, width=0.2, color=colour, label=schedule)
     axis.set_xticks(range(len(disturbances)), [disturbance.name for disturbance in disturbances], fontsize=8)
     axis.set_ylabel("gain over 1F1B [%]")
-    axis.grid(alpha=0.3, axis="y")
-    axis.legend(fontsize=8)
+    axis.grid(visible=False, axis="x")
+    legend_below(drawing)
     return drawing
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quadrille.algorithms.figure_style import legend_below, new_figure, styled
 from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.units import format_seconds
@@ -56,6 +57,9 @@ HIDDEN_AXES = {"oar": ("x", "y"), "ors": ("z",), "oag": ("z",)}
 NEGLIGIBLE_GAIN = 1e-3
 """Gain below which an overlap brings nothing."""
 KINDS = ("GPUs", "sequences", "bandwidth", "grid")
+QUESTION = "What is overlap of communication with products worth?"
+SETTING = "gain over no overlap, predicted; panels change one setting"
+"""Title of the figure, and the line below it."""
 COLOURS = {"oar": "#0072b2", "ors": "#e69f00", "oag": "#009e73", ALL: "#d55e00", BANDED: "#cc79a7"}
 Point = tuple[dict[str, str], OneGrid | BestGrid | Impossible]
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -293,13 +297,14 @@ def _where(case: OverlapCase) -> str:
     return f"{point['gpus']} GPUs, {point['each']} sequences each, {point['grid']}{bandwidth}"
 
 
+@styled
 def figure(rows: Sequence[SweepRow]) -> "Figure":
     """The bar chart of the gains, with one panel for each changed setting."""
-    from matplotlib.figure import Figure
-
     cases = cases_in(rows)
     kinds = [kind for kind in KINDS if any(case.point["changed"] == kind for case in cases)]
-    drawing = Figure(figsize=(3.2 * len(kinds), 4), layout="constrained")
+    drawing = new_figure(
+        3.2 * len(kinds), 4.4, question=QUESTION, setting="gain over no overlap, predicted; panels change one setting"
+    )
     panels = drawing.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
     for axis, kind in zip(panels, kinds, strict=True):
         members = [case for case in cases if case.point["changed"] == kind]
@@ -315,9 +320,9 @@ def figure(rows: Sequence[SweepRow]) -> "Figure":
         key = {"GPUs": "gpus", "sequences": "each"}.get(kind, kind)
         axis.set_xticks(range(len(members)), [case.point.get(key, "") for case in members], fontsize=7, rotation=20)
         axis.set_xlabel(kind)
-        axis.grid(alpha=0.3, axis="y")
+        axis.grid(visible=False, axis="x")
     panels[0].set_ylabel("gain over no overlap [%]")
-    panels[0].legend(fontsize=8)
+    legend_below(drawing)
     return drawing
 
 

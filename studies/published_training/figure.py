@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 
+from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, number_axis, styled
 from quadrille.experiments.output.pictures import write_figure
 from quadrille.studies.published_training.scaling_point import ScalingPoint
 
 CURVES = {"untapered": ":", "equal": "-", "differing": "--", "measured": "-."}
 """Predictions that are drawn, with their line styles."""
+QUESTION = "Does a predicted share of peak fall with the number of GPUs as the published share does?"
 
 
+@styled
 def draw(points: Sequence[ScalingPoint], path: str) -> None:
     """Write the figure.
 
@@ -17,23 +20,19 @@ def draw(points: Sequence[ScalingPoint], path: str) -> None:
     points : points of the weak scaling
     path : file of the figure
     """
-    from matplotlib.figure import Figure
-
     machines = list(dict.fromkeys(point.machine for point in points))
-    figure = Figure(figsize=(4.2 * len(machines), 3.6), layout="constrained")
+    figure = new_figure(4.2 * len(machines), 4.2, question=QUESTION, setting="weak scaling, a panel for each machine")
     panels = figure.subplots(1, len(machines), sharey=True, squeeze=False)[0]
     for axes, machine in zip(panels, machines, strict=True):
         part = [point for point in points if point.machine == machine]
-        for name, style in CURVES.items():
+        for number, (name, style) in enumerate(CURVES.items()):
             shown = [(point.gpus, getattr(point, name)) for point in part if getattr(point, name) is not None]
             if shown:
-                axes.plot(*zip(*shown, strict=True), style, label=name)
+                axes.plot(*zip(*shown, strict=True), style, color=PALETTE[number], label=name)
         published = [(point.gpus, point.published) for point in part if point.published is not None]
         axes.plot(*zip(*published, strict=True), "ko", label="published")
-        axes.set_xscale("log", base=2)
-        axes.set_ylim(0, 100)
-        axes.set_title(machine, fontsize="small")
-        axes.set_xlabel("GPUs", fontsize="small")
-    panels[0].set_ylabel("share of peak [%]", fontsize="small")
-    panels[0].legend(fontsize="x-small")
+        number_axis(axes.xaxis, sorted({point.gpus for point in part}))
+        axes.set(ylim=(0, 100), title=machine, xlabel="GPUs")
+    panels[0].set_ylabel("share of peak [%]")
+    legend_below(figure)
     write_figure(figure, path)

@@ -7,6 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from quadrille.algorithms.figure_style import (
+    MUTED_COLOUR,
+    PALETTE,
+    legend_below,
+    line_marks,
+    new_figure,
+    number_axis,
+    scale_axis,
+    styled,
+)
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.record import MachineName
 from quadrille.algorithms.formats.workload import MatmulSizes
@@ -20,7 +30,7 @@ from quadrille.experiments.output.pictures import write_figure
 from quadrille.experiments.output.tables import milliseconds, percent, print_tables, table
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from rich.console import Group
 
 SCHEMA = "quadrille/scaling/1"
@@ -43,9 +53,7 @@ CSV_COLUMNS = (
     "bytes_sent_per_rank_max",
     "extrapolated",
 )
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#f0e442", "#000000")
-"""The colours of the algorithms' curves."""
-CLOSED_FORM_COLOUR, IDEAL_COLOUR = "#e69f00", "#777777"
+CLOSED_FORM_COLOUR = PALETTE[1]
 
 Count = Annotated[int, Meta(gt=0)]
 Amount = Annotated[float, Meta(ge=0)]
@@ -177,7 +185,7 @@ def write_outputs(scaling: ScalingResult, json: str, csv: str, plot: str) -> Non
     plot : file of the figure; empty: not written
     """
     if plot:
-        draw(scaling, plot)
+        write_figure(scaling_figure(scaling), plot)
     if csv:
         schema_files.write_text(csv, csv_text(scaling))
     if json:
@@ -242,42 +250,38 @@ def _grid(run: GridRun) -> str:
     return str(Grid(**run.grid, order=DEFAULT_ORDER))
 
 
-def draw(scaling: ScalingResult, path: str) -> None:
-    """Write the figure of the fastest runs: time and efficiency by number of GPUs, a curve for each algorithm."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 4), layout="constrained")
+@styled
+def scaling_figure(scaling: ScalingResult) -> "Figure":
+    """The figure of the fastest runs: time and efficiency by number of GPUs, a curve for each algorithm."""
+    question = f"How well does the multiplication scale with its GPUs, {scaling.kind} scaling?"
+    figure = new_figure(9, 4.4, question=question, setting=_title(scaling))
     left, right = figure.subplots(1, 2)
     curves = scaling.best_by_algorithm
     best = scaling.best
     gpus = [run.gpus for run in best]
     ideal = [_ideal_seconds(scaling, best[0], run) for run in best]
-    left.plot(gpus, ideal, color=IDEAL_COLOUR, linestyle=":", label="ideal")
+    left.plot(gpus, ideal, color=MUTED_COLOUR, linestyle=":", label="ideal")
+    drawn = list(ideal)
     for number, (name, runs) in enumerate(curves.items()):
-        colour, label = COLOURS[number % len(COLOURS)], f"{name}, " if len(curves) > 1 else ""
         own_gpus, closed = [run.gpus for run in runs], [run.closed_form_seconds for run in runs]
+        seconds = [run.seconds for run in runs]
         if len(curves) == 1:
             left.plot(own_gpus, closed, color=CLOSED_FORM_COLOUR, marker="x", linestyle="--", label="closed form")
-        left.plot(own_gpus, [run.seconds for run in runs], color=colour, marker="o", label=f"{label}simulated")
-        right.plot(own_gpus, [100 * run.efficiency for run in runs], color=colour, marker="o", label=name)
-    left.set_yscale("log")
-    left.set_ylabel("time [s]")
-    left.legend(fontsize=8)
+            drawn += closed
+        label = f"{name}, simulated" if len(curves) > 1 else "simulated"
+        left.plot(own_gpus, seconds, label=label, **line_marks(number))
+        right.plot(own_gpus, [100 * run.efficiency for run in runs], **line_marks(number))
+        drawn += seconds
+    scale_axis(left.yaxis, drawn, "s")
+    left.set_ylabel("time")
+    right.axhline(100, color=MUTED_COLOUR, linestyle=":")
     right.set_ylim(0, 105 * max(1.0, *(run.efficiency for run in best)))
     right.set_ylabel("efficiency [%]")
-    for axis in (left, right):
-        _number_gpus(axis, gpus)
-    figure.suptitle(_title(scaling), fontsize=9)
-    write_figure(figure, path)
-
-
-def _number_gpus(axis: "Axes", gpus: list[int]) -> None:
-    """Label the horizontal axis with the numbers of GPUs."""
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(gpus, [str(count) for count in gpus])
-    axis.minorticks_off()
-    axis.set_xlabel("GPUs")
-    axis.grid(alpha=0.3)
+    for axes in (left, right):
+        number_axis(axes.xaxis, gpus)
+        axes.set_xlabel("GPUs")
+    legend_below(figure)
+    return figure
 
 
 def _ideal_seconds(scaling: ScalingResult, first: GridRun, run: GridRun) -> float:

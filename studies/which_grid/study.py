@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quadrille.algorithms.errors import QuadrilleError
+from quadrille.algorithms.figure_style import legend_below, new_figure, styled
 from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.output.tables import UNKNOWN, table
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 
 MODEL_FIRST = "the model's first"
 INNERMOST = "innermost"
+QUESTION = "Which grid and which order of its axes is the fastest?"
+SETTING = "time of a training step, predicted; axes from the inside out"
+"""Title of the figure, and the line below it."""
 COLOURS: dict[Axis, str] = {"x": "#0072b2", "y": "#56b4e9", "z": "#009e73", "data": "#e69f00", "pipeline": "#999999"}
 MODEL_TOP = 8
 Search = BestGrid | Impossible
@@ -277,15 +281,19 @@ def _row_label(row: SweepRow) -> str:
     return f"{order} ({grid_text(row.answer)})" if order == MODEL_FIRST else f"the same box with {order}"
 
 
+@styled
 def figure(rows: Sequence[SweepRow]) -> "Figure":
     """The bar chart of every machine's orders: computing time, then exposed communication by axis."""
-    from matplotlib.figure import Figure
-
     predicted = [row for row in rows if row.answer.seconds is not None and row.answer.trained is not None]
     ordered = sorted(
         predicted, key=lambda row: [member.point["machine"] for member in rows].index(row.point["machine"])
     )
-    drawing = Figure(figsize=(9, 1.5 + 0.32 * len(ordered)), layout="constrained")
+    drawing = new_figure(
+        9,
+        2.0 + 0.32 * len(ordered),
+        question=QUESTION,
+        setting="time of a training step, predicted; axes from the inside out",
+    )
     axis = drawing.subplots()
     positions = range(len(ordered))
     left = [row.answer.compute_seconds or 0.0 for row in ordered]
@@ -300,8 +308,9 @@ def figure(rows: Sequence[SweepRow]) -> "Figure":
     names = [f"{row.point['machine']}: {grid_text(row.answer)}, {','.join(_long_axes(row.answer))}" for row in ordered]
     axis.set_yticks(positions, names, fontsize=7)
     axis.invert_yaxis()
-    axis.set(xlabel="step [s], predicted; axes from the inside out")
-    axis.legend(fontsize=8)
+    axis.grid(visible=False, axis="y")
+    axis.set(xlabel="time of a step [s]")
+    legend_below(drawing)
     return drawing
 
 

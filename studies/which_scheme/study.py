@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from quadrille.algorithms.figure_style import legend_below, new_figure, number_axis, styled
 from quadrille.experiments.output.tables import table
 from quadrille.experiments.sweep.point_predictions import predict_point
 from quadrille.experiments.sweep.sweep_result import NOT_REACHED, SweepRow
@@ -39,6 +40,8 @@ Scaling = Literal["strong", "weak"]
 SCALINGS: tuple[Scaling, ...] = ("strong", "weak")
 SCHEMES = ("megatron", "optimus", "tesseract", "bian", "4d")
 DIMENSIONS = {"megatron": "1-D", "optimus": "2-D", "tesseract": "2.5-D", "bian": "3-D", "4d": "4D"}
+QUESTION = "Which scheme of parallel training is the fastest, by number of GPUs?"
+"""Title of the figure."""
 COLOURS = {
     "megatron": "#0072b2",
     "optimus": "#e69f00",
@@ -214,11 +217,10 @@ def _count(gpus: str) -> str:
     return f"{int(gpus):,}"
 
 
+@styled
 def figure(rows: Sequence[SweepRow]) -> "Figure":
     """The figure of each scheme's share of peak by number of GPUs, with one panel for each scaling."""
-    from matplotlib.figure import Figure
-
-    drawing = Figure(figsize=(9, 4), layout="constrained")
+    drawing = new_figure(9, 4.4, question=QUESTION, setting="predicted")
     for axis, scaling in zip(drawing.subplots(1, 2, sharey=True), SCALINGS, strict=True):
         for scheme in dict.fromkeys(row.point["scheme"] for row in rows):
             line = [
@@ -233,13 +235,10 @@ def figure(rows: Sequence[SweepRow]) -> "Figure":
                 label=scheme_label(scheme),
             )
         gpus = sorted({int(row.point["gpus"]) for row in rows})
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(gpus, [f"{count:,}" for count in gpus])
-        axis.minorticks_off()
-        axis.set(xlabel="GPUs", title=f"{scaling} scaling, predicted", ylim=(0, None))
-        axis.grid(alpha=0.3)
+        number_axis(axis.xaxis, gpus)
+        axis.set(xlabel="GPUs", title=f"{scaling} scaling", ylim=(0, None))
     drawing.axes[0].set_ylabel("hardware flop/s, % of peak")
-    drawing.axes[0].legend(fontsize=8)
+    legend_below(drawing)
     return drawing
 
 

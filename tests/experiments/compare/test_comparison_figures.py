@@ -114,7 +114,7 @@ def test_the_same_figure_is_the_same_file(tmp_path, comparison):
 def test_no_error_lies_on_the_line_of_cases(drawn, comparison):
     draw_cases([comparison], "x.png")
     cases, line = drawn[0].axes[0].lines
-    assert cases.get_xdata() == cases.get_ydata() == [1500.0]
+    assert list(cases.get_xdata()) == list(cases.get_ydata()) == [1.5]
     assert list(line.get_xdata()) == list(line.get_ydata())
 
 

@@ -17,6 +17,7 @@ from quadrille.algorithms.formats.record import (
     load_record,
     save_record,
 )
+from quadrille.algorithms.formats.timeline_files import load_timeline
 from quadrille.algorithms.formats.workload import MatmulSizes as Sizes
 from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
@@ -33,6 +34,7 @@ from quadrille.experiments.explain.explanation import (
     mean_seconds_by_cause,
     simulate_command,
 )
+from quadrille.experiments.explain.explanation_figure import explanation_figure
 from quadrille.experiments.records.path_segments import (
     MOST_SEGMENTS,
     PARTS,
@@ -521,8 +523,50 @@ def test_a_long_path_is_shown_by_its_longest_segments_in_order(tmp_path, capsys)
         for place, length in enumerate(seconds)
     )
     save_record(record(seconds=sum(seconds), critical_path=path), tmp_path / "long.json")
-    printed = called(capsys, "explain", str(tmp_path / "long.json")).out
+    printed = called(capsys, "explain", str(tmp_path / "long.json"), "--all").out
     shown = [int(line.split()[1]) for line in printed.splitlines() if line.startswith("  op ") and "ms" in line]
     assert shown == [place for place, length in enumerate(seconds) if length >= 19.0]
     left_out = 1000 * sum(length for length in seconds if length < 19.0)
     assert f"the 24 longest of 40 ops; --json FILE has the others, {left_out:.0f} ms" in printed
+
+
+def test_the_ten_longest_ops_come_first_the_longest_on_top(tmp_path, capsys):
+    seconds = [3.0 + (7 * place) % 40 for place in range(40)]
+    path = tuple(
+        PathSegment(op=f"op {place}", rank=0, seconds=length, seconds_by_part={"compute": length})
+        for place, length in enumerate(seconds)
+    )
+    save_record(record(seconds=sum(seconds), critical_path=path), tmp_path / "long.json")
+    lines = called(capsys, "explain", str(tmp_path / "long.json")).out.splitlines()
+    shown = [int(line.split()[1]) for line in lines if line.startswith("  op ") and "ms" in line]
+    assert shown == sorted(range(40), key=lambda place: -seconds[place])[:10]
+    assert "the 10 longest of 40 ops; --all" in lines[0]
+
+
+def test_the_figure_stacks_both_views_and_the_memory():
+    explained = record(seconds=4.0)
+    explanation = explain_record(explained)
+    with_memory = structs.replace(explained, memory_bytes_by_kind={"parameters": 3, "gradients": 5})
+    figure = explanation_figure(explanation, with_memory)
+    times, memory = figure.axes
+    for axes, totals in ((times, [4.0, 4.0]), (memory, [8.0])):
+        ends = [0.0] * len(totals)
+        for bars in axes.containers:
+            for place, bar in enumerate(bars):
+                assert bar.get_x() == pytest.approx(ends[place])
+                ends[place] += bar.get_width()
+        assert ends == pytest.approx(totals)
+    assert [label.get_text() for label in times.get_yticklabels()] == ["critical path", "mean rank"]
+    assert figure.get_suptitle().startswith("Where does the time go?")
+
+
+def test_a_timeline_next_to_the_record_is_drawn_below(tmp_path, capsys):
+    words = ["simulate", "--matmul", "64,64,64", "--grid", "z=2", "--machine", "perlmutter", "--quiet"]
+    files = "--json", str(tmp_path / "one.json"), "--timeline", str(tmp_path / "one.timeline.json")
+    called(capsys, *words, *files)
+    explained, timeline = load_record(tmp_path / "one.json"), load_timeline(tmp_path / "one.timeline.json")
+    *_, below = explanation_figure(explain_record(explained), explained, timeline).axes
+    assert {label.get_text().split()[1] for label in below.get_yticklabels()} == {"0", "1"}
+    ended = called(capsys, "explain", str(tmp_path / "one.json"), "--plot", str(tmp_path / "one.svg"))
+    assert ended.status == 0
+    assert "Where does the time go?" in (tmp_path / "one.svg").read_text()

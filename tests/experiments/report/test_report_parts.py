@@ -13,9 +13,9 @@ import pytest
 from quadrille.algorithms.formats.record import save_record
 from quadrille.cli.main import main
 from quadrille.experiments.compare.compare_records import compare_records
+from quadrille.experiments.output.pareto import pareto_front
 from quadrille.experiments.report.comparison_sections import comparison_part
 from quadrille.experiments.report.palette import AXES, CAUSES, MEMORY, WORK, colours_of
-from quadrille.experiments.report.pareto import pareto_front
 from quadrille.experiments.report.pareto_chart import BEHIND, FRONT, TOO_LARGE, Point, filters, pareto_section
 from quadrille.experiments.report.report import parts_of_files
 from quadrille.experiments.report.timeline_chart import MOST_RECTANGLES, Rectangle, merged

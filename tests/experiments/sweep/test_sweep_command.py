@@ -563,7 +563,8 @@ def test_lines_leave_out_points_without_an_answer():
         ("4", "float64"): SweepAnswer(seconds=5),
     }
     found, _ = sweep_rows([({"gpus": gpus, "dtype": dtype}, answer) for (gpus, dtype), answer in answers.items()])
-    assert lines_of(found, VariedKey("gpus", ("8", "4"))) == [
+    lines = lines_of(found, VariedKey("gpus", ("8", "4")))
+    assert [(line.label, line.x, line.seconds) for line in lines] == [
         ("dtype=float32", [4.0, 8.0], [3, 2]),
         ("dtype=float64", [4.0], [5]),
     ]

@@ -69,7 +69,7 @@ def test_no_switch_changes_the_answer(capsys, tmp_path, switch):
         (["--placement", "round"], "placement 'round': accepted are packed, packed:N, scattered"),
         (["--placement", "axes:w"], "placement 'axes:w'"),
         (["--shards", "odd"], "shards 'odd': accepted are exact, even"),
-        (["--ranks", "0-3"], "--ranks 0-3: says what --trace or --timeline shows"),
+        (["--ranks", "0-3"], "--ranks 0-3: says what --trace, --timeline or --plot shows"),
         (["--trace", "t.json", "--ranks", "9-16"], "'9-16' is no rank"),
         (["--trace", "t.json", "--ranks", "3-1"], "'3-1' is no rank"),
     ],

@@ -6,6 +6,8 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from quadrille.algorithms.figure_style import SETTINGS
+
 SVG_SETTINGS: dict[Any, Any] = {"svg.hashsalt": "quadrille", "svg.fonttype": "none", "font.family": "sans-serif"}
 """Settings of an inline SVG: equal figures are equal texts, and letters stay letters."""
 NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
@@ -17,6 +19,6 @@ class ShownFigure(Figure):
     def _repr_svg_(self) -> str:
         """The figure as an SVG file, which IPython calls for."""
         text = StringIO()
-        with rc_context(SVG_SETTINGS):
+        with rc_context(SETTINGS | SVG_SETTINGS):
             self.savefig(text, format="svg", metadata=NO_METADATA)
         return text.getvalue()

@@ -1,0 +1,284 @@
+"""The style of all figures: colours, type sizes, titles, legends, and axes whose numbers can be read.
+
+A figure has the question as its title, and the units and the machine below it.  Its legend stands below the axes, so
+that it hides no data.  matplotlib is imported only when a figure is drawn, and only its figure class, which needs no
+window system and shares no state between figures.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from math import ceil, floor, log10
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from quadrille.algorithms.units import format_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import XAxis, YAxis
+    from matplotlib.figure import Figure
+
+    from quadrille.algorithms.shown_figure import ShownFigure
+
+Arguments = ParamSpec("Arguments")
+Drawn = TypeVar("Drawn")
+
+PALETTE = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#000000", "#999999")
+"""Colours that colour-blind readers tell apart.
+
+Source: Okabe, Ito, "Color universal design", 2008, in another order, grey in place of yellow.
+"""
+PREDICTED_COLOUR, MEASURED_COLOUR = PALETTE[0], PALETTE[1]
+MUTED_COLOUR = "#999999"
+"""Colour of lines that data are compared with, such as ideal scaling."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+LINE_STYLES = ("-", "--", ":", "-.")
+MARKER_SIZES = (8, 6.5, 5, 4)
+"""Sizes of the markers of the first lines; the last size is that of all others.  Lines on each other stay visible."""
+CAUSE_COLOURS = {
+    "compute": "#0072b2",
+    "bandwidth": "#e69f00",
+    "transfer": "#e69f00",
+    "contention": "#d55e00",
+    "latency": "#56b4e9",
+    "waiting": "#cc79a7",
+    "other": "#999999",
+}
+"""Colour of each cause of time."""
+SETTINGS: dict[Any, Any] = {
+    "axes.edgecolor": "#444444",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.labelsize": 9,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 9,
+    "figure.titlesize": 10,
+    "font.size": 9,
+    "grid.alpha": 0.3,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 5,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+}
+"""Settings of matplotlib under which every figure is drawn and written."""
+LETTERS_PER_INCH = 12
+"""Letters of a title that fit into an inch."""
+LOGARITHMIC_FROM = 8.0
+"""Ratio of the largest to the smallest number from which an axis is logarithmic."""
+MOST_TICKS = 12
+"""Most values of an axis that are all printed."""
+FEWEST_TICKS = 3
+TICK_STEPS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0))
+"""Sets of leading digits of the ticks of a logarithmic axis, the coarsest first."""
+PREFIXES = {-9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
+
+
+def styled(draw: Callable[Arguments, Drawn]) -> Callable[Arguments, Drawn]:
+    """A function that draws, or writes a figure, under the settings of the style."""
+
+    @wraps(draw)
+    def draw_in_style(*arguments: Arguments.args, **named: Arguments.kwargs) -> Drawn:
+        from matplotlib import rc_context
+
+        with rc_context(SETTINGS):
+            return draw(*arguments, **named)
+
+    return draw_in_style
+
+
+def new_figure(width: float, height: float, *, question: str = "", setting: str = "") -> "ShownFigure":
+    """An empty figure with its title, which a notebook shows.
+
+    Parameters
+    ----------
+    width, height : size [inches]
+    question : question that the figure answers; the first line of the title
+    setting : workload, machine and units; the further lines of the title
+    """
+    from quadrille.algorithms.shown_figure import ShownFigure
+
+    figure = ShownFigure(figsize=(width, height), layout="constrained")
+    lines = [fill(text, int(width * LETTERS_PER_INCH)) for text in (question, setting) if text]
+    if lines:
+        figure.suptitle("\n".join(lines))
+    return figure
+
+
+def line_marks(number: int, *, joined: bool = True) -> dict[str, Any]:
+    """The colour, style and marker of a line of a figure.
+
+    Parameters
+    ----------
+    number : index of the line
+    joined : whether its points are joined
+    """
+    return {
+        "color": PALETTE[number % len(PALETTE)],
+        "linestyle": LINE_STYLES[number // len(PALETTE) % len(LINE_STYLES)] if joined else "none",
+        "marker": MARKERS[number % len(MARKERS)],
+        "markersize": MARKER_SIZES[min(number, len(MARKER_SIZES) - 1)],
+    }
+
+
+def legend_below(
+    figure: "Figure",
+    *,
+    title: str = "",
+    columns: int | None = None,
+    handles: Sequence[Any] = (),
+    with_axes: bool = False,
+) -> None:
+    """Draws one legend below the axes with each label of a figure once; nothing if no mark has a label.
+
+    Parameters
+    ----------
+    columns : most columns; None for as many as the width allows
+    handles : marks of the legend; by default all marks of the axes that have a label
+    with_axes : whether the legend has the marks of the axes beside `handles`
+    """
+    marks = {handle.get_label(): handle for handle in handles}
+    if with_axes or not handles:
+        for axes in figure.axes:
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                marks.setdefault(label, handle)
+    if not marks:
+        return
+    letters = max(map(len, marks)) + 6
+    fitting = max(1, int(figure.get_figwidth() * LETTERS_PER_INCH / letters))
+    figure.legend(
+        marks.values(),
+        marks.keys(),
+        loc="outside lower center",
+        ncols=min(len(marks), fitting, columns or fitting),
+        title=title or None,
+        title_fontsize=8,
+    )
+
+
+def scale_axis(
+    axis: "XAxis | YAxis",
+    values: Sequence[float],
+    unit: str = "",
+    *,
+    from_zero: bool = True,
+    logarithmic: bool | None = None,
+) -> None:
+    """Scales an axis for these values: logarithmic if they span a factor of `LOGARITHMIC_FROM`, with readable ticks.
+
+    Parameters
+    ----------
+    axis : x or y axis of some axes
+    values : values that the axis shows
+    unit : SI unit, whose prefixes the ticks have; `B` for bytes; empty for numbers
+    from_zero : whether a linear axis begins at 0
+    logarithmic : whether the axis is logarithmic; None to decide by the values
+    """
+    from matplotlib.ticker import FixedLocator, FuncFormatter, MultipleLocator, NullLocator
+
+    if is_logarithmic(values) if logarithmic is None else logarithmic:
+        low, high = min(values) / 1.2, max(values) * 1.2
+        _set_log_scale(axis)
+        axis.axes.set(**{f"{axis.axis_name}lim": (low, high)})
+        axis.set_major_locator(FixedLocator(log_ticks(low, high)))
+        axis.set_minor_locator(NullLocator())
+    elif values and from_zero and min(values) >= 0:
+        axis.axes.set(**{f"{axis.axis_name}lim": (0, 1.08 * max(*values, 1e-300))})
+    if unit == "B" and values and axis.get_scale() != "log":
+        axis.set_major_locator(MultipleLocator(byte_step(axis.get_view_interval())))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: amount_text(value, unit)))
+
+
+def number_axis(axis: "XAxis | YAxis", numbers: Sequence[float], labels: Sequence[str] = ()) -> None:
+    """Scales an axis of a few chosen numbers, such as counts of GPUs: its ticks are these numbers.
+
+    The axis is logarithmic to base 2 if the numbers span a factor of `LOGARITHMIC_FROM`.
+
+    Parameters
+    ----------
+    labels : text of each number; by default the number with commas
+    """
+    from matplotlib.ticker import NullLocator
+
+    texts = labels or [f"{number:,.12g}" for number in numbers]
+    text_of = dict(sorted(zip(numbers, texts, strict=True)))
+    if is_logarithmic(numbers):
+        _set_log_scale(axis, base=2)
+    shown = list(text_of)[:: ceil(len(text_of) / MOST_TICKS)] if text_of else []
+    axis.set_ticks(shown, labels=[text_of[number] for number in shown])
+    axis.set_minor_locator(NullLocator())
+
+
+def is_logarithmic(values: Sequence[float]) -> bool:
+    """Whether an axis of these values is logarithmic.
+
+    >>> is_logarithmic([1, 8]), is_logarithmic([1, 7]), is_logarithmic([0, 8])
+    (True, False, False)
+    """
+    return bool(values) and min(values) > 0 and max(values) >= LOGARITHMIC_FROM * min(values)
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """The ticks of a logarithmic axis: the coarsest set with at least `FEWEST_TICKS` ticks between its ends.
+
+    >>> log_ticks(0.9, 150), log_ticks(0.8, 8), log_ticks(2.1, 8)
+    ([1.0, 10.0, 100.0], [1.0, 2.0, 5.0], [3.0, 4.0, 5.0, 7.0])
+
+    Parameters
+    ----------
+    low, high : ends of the axis, above 0
+    """
+    decades = range(floor(log10(low)), ceil(log10(high)) + 1)
+    ticks: list[float] = []
+    for digits in TICK_STEPS:
+        ticks = [
+            tick for decade in decades for digit in digits if low <= (tick := float(f"{digit:g}e{decade}")) <= high
+        ]
+        if len(ticks) >= FEWEST_TICKS:
+            break
+    return ticks[:: ceil(len(ticks) / MOST_TICKS)] if ticks else []
+
+
+def byte_step(ends: Sequence[float]) -> float:
+    """The distance of ticks on an axis of bytes: 1, 2 or 5 times a power of ten of a binary unit, at most 8 ticks.
+
+    >>> byte_step((0, 4 * 2**30)) / 2**30, byte_step((0, 700 * 2**20)) / 2**20
+    (1.0, 100.0)
+
+    Parameters
+    ----------
+    ends : ends of the axis [B]
+    """
+    length = max(abs(ends[1] - ends[0]), 8.0)
+    unit = 1024.0 ** floor(log10(max(map(abs, ends))) / log10(1024))
+    power = 10.0 ** floor(log10(length / unit / 8))
+    return next(step for factor in (1, 2, 5, 10) if (step := factor * power * unit) >= length / 8)
+
+
+def amount_text(value: float, unit: str = "") -> str:
+    """An amount as text, with a prefix for its unit.
+
+    >>> amount_text(0.0025, "s"), amount_text(1 << 20, "B"), amount_text(1500), amount_text(3e9, "B/s")
+    ('2.5 ms', '1 MiB', '1,500', '3 GB/s')
+
+    Parameters
+    ----------
+    unit : SI unit; `B` for bytes; empty for numbers
+    """
+    if unit == "B":
+        return format_bytes(round(value))
+    if not unit or unit == "%":
+        return f"{value:,.4g}" + (f" {unit}" if unit else "") if abs(value) < 1e4 else f"{value:,.0f}"
+    power = 3 * floor(log10(abs(value)) / 3 + 1e-9) if value else 0
+    power = min(max(power, min(PREFIXES)), max(PREFIXES))
+    return f"{value / 10.0**power:.4g} {PREFIXES[power]}{unit}" if value else f"0 {unit}"
+
+
+def _set_log_scale(axis: "XAxis | YAxis", base: float = 10) -> None:
+    axes: Axes = axis.axes
+    if axis.axis_name == "x":
+        axes.set_xscale("log", base=base)
+    else:
+        axes.set_yscale("log", base=base)

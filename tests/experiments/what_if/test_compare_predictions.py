@@ -1,0 +1,66 @@
+import json
+
+import pytest
+from msgspec import structs
+
+from quadrille.algorithms.formats.record import save_record
+from quadrille.experiments.what_if.compare_predictions import predictions_figure, predictions_of
+from tests.support.quadrille import called
+
+MATMUL = "simulate --matmul 256,256,256 --machine perlmutter --quiet"
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """The paths of predictions of one job on three grids."""
+    from quadrille.cli.main import main
+
+    folder = tmp_path_factory.mktemp("predictions")
+    grids = {"base": "z=4", "other": "x=4", "third": "z=2,x=2"}
+    for name, grid in grids.items():
+        assert main([*MATMUL.split(), "--grid", grid, "--json", str(folder / f"{name}.json")]) == 0
+    return [str(folder / f"{name}.json") for name in grids]
+
+
+def test_causes_add_up_and_differences_are_those_of_the_totals(capsys, records, tmp_path):
+    ended = called(capsys, "compare", *records, "--json", str(tmp_path / "all.json"))
+    assert ended.status == 0
+    first, *others = json.loads((tmp_path / "all.json").read_text())["predictions"]
+    for prediction in (first, *others):
+        assert sum(prediction["seconds_by_cause"].values()) == pytest.approx(prediction["seconds"])
+        assert prediction["difference"] == pytest.approx(prediction["seconds"] / first["seconds"] - 1)
+    assert ended.out.count("the largest change is") == len(others)
+
+
+def test_a_prediction_does_not_differ_from_itself(capsys, records):
+    ended = called(capsys, "compare", records[0], records[0])
+    assert ended.status == 0
+    assert "0 % more time" in ended.out
+
+
+def test_the_figure_has_a_bar_for_each_prediction_as_long_as_its_time(records):
+    from quadrille.algorithms.formats.record import load_record
+
+    compared = predictions_of(records, [load_record(path) for path in records])
+    axes = predictions_figure(compared).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["base", "other", "third"]
+    ends = [sum(bars[place].get_width() for bars in axes.containers) for place in range(3)]
+    assert ends == pytest.approx([prediction.seconds for prediction in compared.predictions])
+
+
+def test_a_measurement_among_several_predictions_is_refused(capsys, records, tmp_path):
+    from quadrille.algorithms.formats.record import load_record
+
+    measured = structs.replace(load_record(records[0]), kind="measured")
+    save_record(measured, tmp_path / "measured.json")
+    ended = called(capsys, "compare", *records, str(tmp_path / "measured.json"))
+    assert ended.status == 2
+    assert "measured.json is measured" in ended.err
+
+
+@pytest.mark.parametrize("flag", ["--trace", "--timelines"])
+def test_flags_of_a_measurement_are_refused(capsys, records, flag):
+    words = [flag, "one.json", *(["two.json"] if flag == "--timelines" else [])]
+    ended = called(capsys, "compare", *records[:2], *words)
+    assert ended.status == 2
+    assert flag in ended.err
