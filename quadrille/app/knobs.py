@@ -67,7 +67,7 @@ class Knobs:
             label.set_text(line if name == place else "")
             label.set_visibility(name == place)
 
-    def _turn(self, name: str, value: Any) -> None:
+    def _take(self, name: str, value: Any) -> None:
         """Take a new position, and tell the page."""
         if self._quiet or value is None or getattr(self.settings, name) == value:
             return
@@ -117,7 +117,7 @@ class Knobs:
                 label=caption,
                 value=getattr(self.settings, name),
                 with_input=len(shown) > 8,
-                on_change=lambda event: self._turn(name, event.value),
+                on_change=lambda event: self._take(name, event.value),
             ).props(f'dense options-dense aria-label="{caption}"')
         self._setters[name] = select.set_value
 
@@ -139,7 +139,7 @@ class Knobs:
             self._faults[name].set_visibility(True)
             return
         self._faults[name].set_visibility(False)
-        self._turn(name, int(value))
+        self._take(name, int(value))
 
     def _slider(self, name: str, caption: str, values: Sequence[float], text: Callable[[Any], str]) -> ui.slider:
         with self._knob(name):
@@ -151,17 +151,17 @@ class Knobs:
                 value = values[int(event.value)]
                 shown.set_text(text(value))
                 slider.props(f'aria-valuetext="{text(value)}"')
-                self._turn(name, value)
+                self._take(name, value)
 
             place = nearest(values, getattr(self.settings, name))
             slider = ui.slider(min=0, max=len(values) - 1, step=1, value=place, on_change=move)
             slider.props(f'dense snap aria-label="{caption}"')
 
-        def turn(value: float) -> None:
+        def set_place(value: float) -> None:
             shown.set_text(text(value))
             slider.set_value(nearest(values, value))
 
-        self._setters[name] = turn
+        self._setters[name] = set_place
         return slider
 
     def _gpus(self) -> None:
@@ -186,7 +186,7 @@ class Knobs:
                 }
 
         def turn_overlap() -> None:
-            self._turn("overlap", tuple(name for name, box in boxes.items() if box.value))
+            self._take("overlap", tuple(name for name, box in boxes.items() if box.value))
 
         def turn_boxes(chosen: Sequence[str]) -> None:
             for name, box in boxes.items():
@@ -204,7 +204,7 @@ class Knobs:
                     caption,
                     value=self.settings.more,
                     placeholder="--attention flash3",
-                    on_change=lambda event: self._turn("more", event.value or ""),
+                    on_change=lambda event: self._take("more", event.value or ""),
                 )
                 .props(f'dense debounce=500 aria-label="{caption}"')
                 .classes("w-full")

@@ -36,10 +36,10 @@ class _Worker:
     def __init__(self) -> None:
         context = get_context("forkserver")
         context.set_forkserver_preload(list(WARM))
-        self.connection, other = context.Pipe()
-        self.process: BaseProcess = context.Process(target=_serve, args=(other,), daemon=True)
+        self.connection, far_end = context.Pipe()
+        self.process: BaseProcess = context.Process(target=_serve, args=(far_end,), daemon=True)
         self.process.start()
-        other.close()
+        far_end.close()
 
     def ask(self, kind: str, words: Words) -> Reply:
         """The reply of the process; EOFError where it has been ended."""
