@@ -35,7 +35,9 @@ BELOW = {
 }
 """Packages of ours that a package may import; other people's packages are free there."""
 PACKAGES = (*FLOORS, *BELOW)
-MODULES = sorted(path for package in (*PACKAGES, "quadrille/cli") for path in (ROOT / package).rglob("*.py"))
+FACES = {"quadrille/cli": ("quadrille.cli", "quadrille.app"), "quadrille/app": ("quadrille.app", "quadrille.cli")}
+"""The folders that users meet: the command line and the app, each with what of the two it may import."""
+MODULES = sorted(path for package in (*PACKAGES, *FACES) for path in (ROOT / package).rglob("*.py"))
 
 
 def imports(node):
@@ -90,8 +92,8 @@ def may_import(package):
     """The dotted packages that modules of a package may import, and whether other people's packages are free."""
     if package in FLOORS:
         return FLOORS[package] | {f"quadrille.{package}"}, False
-    below = PACKAGES if package == "quadrille/cli" else (*BELOW[package], package)
-    return {f"quadrille.{name}" for name in below} | ({"quadrille.cli"} if package == "quadrille/cli" else set()), True
+    below = PACKAGES if package in FACES else (*BELOW[package], package)
+    return {f"quadrille.{name}" for name in below} | {*FACES.get(package, ())}, True
 
 
 def strangers(source, package):
@@ -134,7 +136,7 @@ def room(module):
     return module if len(parts) == 3 else ".".join(parts[:-1])
 
 
-@pytest.mark.parametrize("package", [*PACKAGES, "quadrille/cli"])
+@pytest.mark.parametrize("package", [*PACKAGES, *FACES])
 def test_a_package_imports_only_what_it_may_also_inside_functions(package):
     found = {relative(path): strangers(path.read_text(), package) for path in (ROOT / package).rglob("*.py")}
     assert not {path: names for path, names in found.items() if names}

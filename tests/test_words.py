@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("algorithms", "topologies", "simulator", "runtime", "experiments", "studies", "quadrille/cli")
+PACKAGES = (
+    "algorithms",
+    "topologies",
+    "simulator",
+    "runtime",
+    "experiments",
+    "studies",
+    "quadrille/cli",
+    "quadrille/app",
+)
 MODULES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 OLD_NAMES = {
     "homes", "dealt_out", "crowded", "duties", "duty", "postmen", "greeting", "greet", "stories", "story", "twins",

@@ -44,7 +44,7 @@ def record_part(record: Record, source: str, timeline: Timeline | None) -> Part:
     machine = RecordMachine.of(record)
     sections = [
         causes_section(explanation),
-        *_memory_section(record, machine),
+        *_record_memory(record, machine),
         _timeline_section(record, timeline),
         *_exposed_section(record),
         *path_section(explanation),
@@ -159,13 +159,24 @@ def exposed_by_axis(record: Record) -> dict[str, float]:
     return seconds_of
 
 
-def _memory_section(record: Record, machine: RecordMachine) -> Iterator[Section]:
+def _record_memory(record: Record, machine: RecordMachine) -> Iterator[Section]:
     kinds = record.memory_bytes_by_kind
     sizes = dict(kinds) if kinds is not UNSET else {"operands and results": record.peak_bytes_per_rank_max}
+    return memory_section(sizes, machine.memory_bytes)
+
+
+def memory_section(sizes: Mapping[str, float], held: float) -> Iterator[Section]:
+    """The section of the memory of the fullest rank; none for a rank that keeps nothing.
+
+    Parameters
+    ----------
+    sizes : memory by kind [B]
+    held : memory of a device [B]; 0 if it is unknown
+    """
     by_kind = {kind: size for kind, size in sizes.items() if size > 0 and kind != HOST_MEMORY_KIND}
     if not by_kind:
         return
-    held, total = machine.memory_bytes, sum(by_kind.values())
+    total = sum(by_kind.values())
     has_limit = total > LEAST_SHARE * held > 0
     factor, unit = memory_unit(max(held, total) if has_limit else total)
     limit = (factor * held, f"a device has {format_bytes(held)}") if has_limit else None

@@ -85,6 +85,23 @@ def _values(words: Sequence[str]) -> dict[str, Toml] | None:
     return values
 
 
+def settings_of(origin: Provenance | None) -> list[str]:
+    """The values of --set in the command that wrote a file; none if the command is unknown.
+
+    >>> settings_of(None)
+    []
+    """
+    command = origin.command if origin is not None else ""
+    at = re.search(r"--set[ =]", command)
+    if at is None:
+        return []
+    try:
+        settings = (_values(shlex.split(command[at.start() :])) or {}).get("set", [])
+    except ValueError:
+        return []
+    return [str(setting) for setting in settings] if isinstance(settings, list) else []
+
+
 def without_command(line: str) -> tuple[str, str]:
     """A sentence about what a file lacks, and the command that it ends with; empty if it has none.
 

@@ -92,11 +92,21 @@ def report(paths: Sequence[str], out: str, command: Sequence[str] = ()) -> None:
 
 def write_report(parts: Sequence[Part], out: str, command: Sequence[str] = ()) -> None:
     """Writes the page of these parts to a file."""
+    schema_files.write_text(out, report_text(parts, command))
+
+
+def report_text(parts: Sequence[Part], command: Sequence[str] = ()) -> str:
+    """The HTML of the report of these parts.
+
+    Parameters
+    ----------
+    command : words of the command line, for the foot of the page
+    """
     origin = provenance(command)
     title = parts[0].title if len(parts) == 1 else f"{len(parts)} results"
     version = origin.versions.get("quadrille", "")
     made_by = f"Made by Quadrille {version} on {origin.date}" + (f": {origin.command}" if origin.command else "")
-    schema_files.write_text(out, page_text(parts, title=title, made_by=made_by))
+    return page_text(parts, title=title, made_by=made_by)
 
 
 def parts_of_files(paths: Sequence[str], names: Mapping[str, str] | None = None) -> list[Part]:

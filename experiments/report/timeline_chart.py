@@ -113,6 +113,7 @@ def _merged_row(row: Sequence[Rectangle], shortest: float) -> list[Rectangle]:
     """
     kept: list[Rectangle] = []
     open_slices: dict[tuple[int, str], int] = {}
+    joined: dict[int, tuple[float, int]] = {}
     for rectangle in row:
         if rectangle.end - rectangle.begin >= shortest:
             kept.append(rectangle)
@@ -122,9 +123,10 @@ def _merged_row(row: Sequence[Rectangle], shortest: float) -> list[Rectangle]:
         if place == len(kept):
             kept.append(rectangle)
             continue
-        first = kept[place]
-        busy = first.end + (rectangle.end - rectangle.begin)
-        kept[place] = replace(first, end=busy, spans=first.spans + rectangle.spans)
+        end, count = joined.get(place) or (kept[place].end, kept[place].spans)
+        joined[place] = end + (rectangle.end - rectangle.begin), count + rectangle.spans
+    for place, (end, count) in joined.items():
+        kept[place] = replace(kept[place], end=end, spans=count)
     return kept
 
 

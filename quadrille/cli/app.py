@@ -16,6 +16,7 @@ app.panels = {
         "schedule",
         "explain",
         "report",
+        "app",
         "place",
         "collective",
         "flows",

@@ -47,7 +47,9 @@ if TYPE_CHECKING:
     from quadrille.algorithms.matmuls.matmul import Operand
     from quadrille.cli.parsing.flags import MatmulFlags
     from quadrille.experiments.output.destinations import Destinations, Detail
+    from quadrille.experiments.workloads.experiment import Experiment
     from quadrille.experiments.workloads.run_options import RunOptions
+    from quadrille.topologies.machines.machine import Machine
 
 
 GPU_COUNT = flags_of(gpus=(Gpus, ""))
@@ -165,23 +167,17 @@ def simulate(context: click.Context, **values: Any) -> None:
     from quadrille.simulator.gc_paused import gc_paused
 
     with gc_paused():
-        from quadrille.cli.parsing.experiment import experiment_of
-        from quadrille.cli.parsing.machines import chosen_machine, with_default_dtype
         from quadrille.experiments.output.destinations import check_paths_differ
         from quadrille.experiments.predict.predict import predict
         from quadrille.simulator.simulate import Shortcuts
-        from quadrille.topologies.find_machine import gpus_with_placement
 
         granularity = asked_granularity(values)
-        asked_machine = machine_flags(values)
-        flags = with_default_dtype(flags_on_gpus(context, values), asked_machine)
-        experiment = experiment_of(flags)
+        flags, experiment = simulated_experiment(context, values)
         options = run_options(values)
         output_files = destinations(values, flags, experiment.grid.size)
         experiment.check_run(options)
         check_paths_differ(options.written, output_files.read)
-        gpus = gpus_with_placement(asked_machine.machine, experiment.grid.size, experiment.execution.placement)
-        machine = chosen_machine(asked_machine, gpus)
+        machine = simulated_machine(values, experiment)
         off = {name.removeprefix("no_") for name, is_off in group_values(values, SWITCHES).items() if is_off}
         predict(
             experiment,
@@ -192,6 +188,25 @@ def simulate(context: click.Context, **values: Any) -> None:
             granularity=granularity,
             command=context.obj,
         )
+
+
+def simulated_experiment(context: click.Context, values: dict[str, Any]) -> "tuple[MatmulFlags, Experiment]":
+    """The flags of `simulate` with the default dtype of the machine, and the experiment that they describe."""
+    from quadrille.cli.parsing.experiment import experiment_of
+    from quadrille.cli.parsing.machines import with_default_dtype
+
+    flags = with_default_dtype(flags_on_gpus(context, values), machine_flags(values))
+    return flags, experiment_of(flags)
+
+
+def simulated_machine(values: dict[str, Any], experiment: "Experiment") -> "Machine":
+    """The machine of `simulate`, with as many GPUs as the experiment needs."""
+    from quadrille.cli.parsing.machines import chosen_machine
+    from quadrille.topologies.find_machine import gpus_with_placement
+
+    asked_machine = machine_flags(values)
+    gpus = gpus_with_placement(asked_machine.machine, experiment.grid.size, experiment.execution.placement)
+    return chosen_machine(asked_machine, gpus)
 
 
 def asked_granularity(values: dict[str, Any]) -> "AskedGranularity":

@@ -93,6 +93,13 @@ def load_reporting() -> object:
     return report_command
 
 
+def load_app() -> object:
+    """The module with the command that serves the app."""
+    from quadrille.cli import app_command
+
+    return app_command
+
+
 def load_imports() -> object:
     """The module with the commands that read files of other programs."""
     from quadrille.cli import import_commands
@@ -126,6 +133,7 @@ app.modules += [
     CommandModule(("rank",), load_ranking),
     CommandModule(("place",), load_placing),
     CommandModule(("report",), load_reporting),
+    CommandModule(("app",), load_app),
     CommandModule(("replay",), load_exports),
     CommandModule(("launch", "calibrate", "bench"), load_hosts),
     CommandModule(("models", "topologies", "schema", "completion"), load_lookups),

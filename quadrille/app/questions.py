@@ -1,0 +1,44 @@
+"""Questions and answers, as they pass between the server and its workers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from quadrille.experiments.report.elements import Part
+
+Words = tuple[str, ...]
+"""The words of a command line after `quadrille simulate`: a question."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The answer to a question: an estimate or a prediction.
+
+    Parameters
+    ----------
+    words : words of the command line after `quadrille simulate`
+    part : its part of a report; of an estimate, the verdict and the memory
+    seconds : time of the step [s]
+    device_bytes : memory of the fullest rank [B]
+    figures : further amounts, as text, by name
+    remarks : lines that the command line writes to stderr
+    is_estimate : whether the prediction is still to come
+    """
+
+    words: Words
+    part: Part
+    seconds: float
+    device_bytes: int
+    figures: Mapping[str, str]
+    remarks: tuple[str, ...] = ()
+    is_estimate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The line of a command line that is refused."""
+
+    words: Words
+    line: str
+
+
+Reply = Answer | Refusal | None

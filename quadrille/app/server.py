@@ -1,0 +1,105 @@
+"""The server of the app on 127.0.0.1: its address is checked, its processes are started, and Ctrl-C ends all."""
+
+import asyncio
+import os
+import socket
+import tempfile
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.optional_packages import check_installed
+from quadrille.experiments.report.scripts import check_packages
+from quadrille.runtime.host.console import remark
+
+HOST = "127.0.0.1"
+LOOK_SECONDS = 0.02
+MOST_PORT = 65_535
+
+
+def parse_port(text: str) -> int:
+    """The number of a port; 0 is any free port.
+
+    Raises
+    ------
+    InputError : no whole number from 0 to 65535
+    """
+    if not (text.isascii() and text.isdecimal()) or int(text) > MOST_PORT:
+        raise InputError(f"--port {text!r:.40}: a whole number from 0 to {MOST_PORT} is accepted (0: any free port)")
+    return int(text)
+
+
+def free_port(port: int) -> int:
+    """The port itself, or a free one for 0.
+
+    Raises
+    ------
+    InputError : a port that is in use, or that this user may not open
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+            probe.listen()
+        except PermissionError:
+            raise InputError(f"--port {port}: this user may not open it: a port from 1024 is accepted") from None
+        except OSError as error:
+            raise InputError(f"--port {port}: {error.strerror}: another port is accepted, or 0 for any") from None
+        return int(probe.getsockname()[1])
+
+
+def run_app(port_text: str, *, opens_browser: bool) -> None:
+    """Serve the app until Ctrl-C.
+
+    Parameters
+    ----------
+    opens_browser : whether a browser is opened with the page
+
+    Raises
+    ------
+    InputError : a wrong port, or a missing package
+    """
+    port = parse_port(port_text)
+    check_installed("nicegui")
+    check_packages()
+    port = free_port(port)
+    with _storage_elsewhere():
+        from nicegui import app, background_tasks, ui
+
+        from quadrille.app.page import prepare_page
+
+        prepare_page()
+        app.on_startup(lambda: background_tasks.create(_announce(f"http://{HOST}:{port}", opens_browser=opens_browser)))
+        ui.run(
+            host=HOST,
+            port=port,
+            title="Quadrille",
+            dark=None,
+            show=False,
+            reload=False,
+            show_welcome_message=False,
+            tailwind=False,
+            favicon="▦",
+            uvicorn_logging_level="critical",
+            timeout_graceful_shutdown=0,
+        )
+
+
+@contextmanager
+def _storage_elsewhere() -> Iterator[None]:
+    """A context in which NiceGUI keeps its files in a folder of its own, not in the current folder."""
+    with tempfile.TemporaryDirectory(prefix="quadrille-app-") as folder:
+        os.environ["NICEGUI_STORAGE_PATH"] = folder
+        yield
+
+
+async def _announce(address: str, *, opens_browser: bool) -> None:
+    """Print the address as soon as the server answers, and open a browser if that is wanted."""
+    from nicegui.server import Server
+
+    while not Server.instance.started:
+        await asyncio.sleep(LOOK_SECONDS)
+    remark(f"the app is at {address} (Ctrl-C ends it)")
+    if opens_browser and not webbrowser.open(address):
+        remark("--open: no browser is known here; open the address yourself")

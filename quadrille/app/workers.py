@@ -1,0 +1,129 @@
+"""`Workers`: warm processes that answer questions; a question that nobody waits for any more ends its process.
+
+Processes are forked from one that has imported the simulator, so a new one answers after some milliseconds.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import TypeVar
+
+from quadrille.app.questions import Refusal, Reply, Words
+
+Value = TypeVar("Value")
+WARM = ("quadrille.app.answers",)
+"""Modules that the process imports from which workers are forked."""
+REPLIES_KEPT = 256
+MOST = 3
+"""The largest number of predictions at a time."""
+
+
+def _serve(connection: Connection) -> None:
+    """Answer questions; the simulator is imported in workers only."""
+    from quadrille.app.answers import serve
+
+    serve(connection)
+
+
+class _Worker:
+    """A process and the pipe to it."""
+
+    def __init__(self) -> None:
+        context = get_context("forkserver")
+        context.set_forkserver_preload(list(WARM))
+        self.connection, far_end = context.Pipe()
+        self.process: BaseProcess = context.Process(target=_serve, args=(far_end,), daemon=True)
+        self.process.start()
+        far_end.close()
+
+    def ask(self, kind: str, words: Words) -> Reply:
+        """The reply of the process; EOFError where it has been ended."""
+        self.connection.send((kind, words))
+        reply: Reply = self.connection.recv()
+        return reply
+
+    def end(self) -> None:
+        """End the process at once."""
+        self.process.kill()
+        self.process.join()
+        with suppress(OSError):
+            self.connection.close()
+
+
+class Workers:
+    """The processes that answer questions, and the replies that are kept.
+
+    Parameters
+    ----------
+    most : largest number of questions at a time; further ones wait
+    """
+
+    def __init__(self, most: int = MOST) -> None:
+        self._idle: list[_Worker] = []
+        self._all: set[_Worker] = set()
+        self._places = asyncio.Semaphore(most)
+        self._threads = ThreadPoolExecutor(most + 2)
+        self._replies: OrderedDict[tuple[str, Words], Reply] = OrderedDict()
+
+    def kept(self, kind: str, words: Words) -> Reply:
+        """The reply to an earlier question; None without one."""
+        reply = self._replies.get((kind, words))
+        if reply is not None:
+            self._replies.move_to_end((kind, words))
+        return reply
+
+    async def start(self) -> None:
+        """Start a worker before the first question."""
+        self._idle.append(await self._in_thread(self._new))
+
+    async def ask(self, kind: str, words: Words) -> Reply:
+        """The reply to a question. Where the caller is cancelled, the process that works on it is ended.
+
+        Parameters
+        ----------
+        kind : a key of `QUESTIONS`
+        """
+        if (kept := self.kept(kind, words)) is not None:
+            return kept
+        async with self._places:
+            worker = self._idle.pop() if self._idle else await self._in_thread(self._new)
+            try:
+                reply = await self._in_thread(worker.ask, kind, words)
+            except (EOFError, OSError):
+                self._end(worker)
+                return Refusal(words, "the process that computed this answer has ended; it may need less memory")
+            except asyncio.CancelledError:
+                self._end(worker)
+                raise
+            self._idle.append(worker)
+        self._replies[kind, words] = reply
+        if len(self._replies) > REPLIES_KEPT:
+            self._replies.popitem(last=False)
+        return reply
+
+    def processes(self) -> set[int]:
+        """The process ids of all workers."""
+        return {worker.process.pid for worker in self._all if worker.process.pid is not None}
+
+    def close(self) -> None:
+        """End all processes."""
+        for worker in list(self._all):
+            self._end(worker)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _new(self) -> _Worker:
+        worker = _Worker()
+        self._all.add(worker)
+        return worker
+
+    def _end(self, worker: _Worker) -> None:
+        self._all.discard(worker)
+        worker.end()
+
+    async def _in_thread(self, function: Callable[..., Value], *arguments: object) -> Value:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)

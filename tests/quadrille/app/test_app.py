@@ -1,0 +1,192 @@
+"""The app in a real browser, a test for each story of a user; one server and one browser serve all."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlencode
+
+import psutil
+import pytest
+
+from quadrille.app.settings import Settings
+from quadrille.cli.main import main
+from quadrille.experiments.report.report import parts_of_files
+from tests.support.browser import CHROMIUM, Browser
+from tests.support.quadrille import ROOT
+
+pytest.importorskip("nicegui")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+SMALL = Settings(model="tiny", machine="h100-node", gpus=8, tensor=2, pipeline=2, batch=8, zero=0, scheme="4d")
+VERDICT = "document.querySelector('#now-head .verdict')?.textContent"
+PREDICTED = (
+    "document.querySelector('#now-rest')?.dataset.drawn > 0 && !document.querySelector('#now-rest.stale') "
+    "&& !document.querySelector('.stage')"
+)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """The address of a server; afterwards Ctrl-C ends it and all its processes."""
+    folder = tmp_path_factory.mktemp("server")
+    words = [sys.executable, "-P", "-m", "quadrille", "app", "--port", "0"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    server = subprocess.Popen(
+        words, cwd=folder, env=environment | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield re.search(r"http://127\.0\.0\.1:\d+", server.stderr.readline())[0]
+        children = psutil.Process(server.pid).children(recursive=True)
+        server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=30) == 130
+        _, alive = psutil.wait_procs(children, timeout=30)
+        assert children
+        assert not alive
+        assert server.stderr.read() == "quadrille: interrupted\n"
+        assert not list(folder.iterdir())
+    finally:
+        if server.poll() is None:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+        server.stderr.close()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def page(browser, address):
+    """The page with the small settings and their prediction; its console stays silent, and it asks nobody else."""
+    browser.console.clear()
+    browser.requests.clear()
+    browser.open(f"{address}/?{urlencode(SMALL.texts())}")
+    browser.wait(PREDICTED)
+    yield browser
+    browser.evaluate("1")
+    assert browser.console == []
+    assert browser.requests
+    assert {url for url in browser.requests if not re.match(r"(https?|wss?)://127\.0\.0\.1[:/]|data:", url)} == set()
+
+
+def simulated(settings, folder):
+    """The part of a report about what `quadrille simulate` gives for the settings."""
+    path = folder / "simulated.json"
+    assert main(["simulate", *settings.words(), "--quiet", "--json", str(path)]) == 0
+    return parts_of_files([str(path)])[0]
+
+
+def shown_command(page):
+    return page.evaluate("document.querySelector('#command').innerText").strip()
+
+
+def test_model_machine_and_layout_show_the_verdict_memory_and_timeline_of_simulate(page, tmp_path, capsys):
+    assert page.evaluate(VERDICT) == simulated(SMALL, tmp_path).verdict
+    assert shown_command(page).split()[:4] == ["quadrille", "simulate", "--gpt", "tiny"]
+    titles = page.evaluate("[...document.querySelectorAll('.answer h3')].map(e => e.textContent)")
+    assert titles[:2] == ["Memory by kind", "Timeline"]
+    drawn = page.evaluate("[...document.querySelectorAll('.chart')].map(e => e.querySelectorAll('svg path').length)")
+    assert drawn
+    assert all(drawn)
+
+
+def test_a_slider_gives_a_new_answer_and_the_address_keeps_it(page, tmp_path, capsys):
+    page.evaluate("document.querySelector('[data-knob=micro_batch] [tabindex]').focus()")
+    page.key("ArrowRight", 39)
+    page.wait("document.querySelector('#command').innerText.includes('--micro-batch 2')")
+    page.wait(PREDICTED)
+    moved = Settings.from_texts({**SMALL.texts(), "micro_batch": "2"})
+    assert page.evaluate(VERDICT) == simulated(moved, tmp_path).verdict
+    assert "micro_batch=2" in page.evaluate("location.search")
+
+
+def test_a_wrong_setting_shows_the_line_of_the_command_line_beside_its_knob_and_the_answer_stays(page, capsys):
+    verdict = page.evaluate(VERDICT)
+    page.fill("[data-knob=tensor] input", "3")
+    page.wait("!!document.querySelector('#now-rest.stale')")
+    line = page.wait("document.querySelector('.fault:not(.hidden)')?.textContent")
+    wrong = Settings.from_texts({**SMALL.texts(), "tensor": "3"})
+    assert main(["simulate", *wrong.words()]) == 2
+    assert capsys.readouterr().err.strip() == f"quadrille: {line}"
+    assert page.evaluate(VERDICT) == verdict
+    page.fill("[data-knob=tensor] input", "2")
+    page.wait(PREDICTED)
+    assert page.evaluate("document.querySelector('.fault:not(.hidden)')") is None
+
+
+def click_button(page, text):
+    page.evaluate(f"[...document.querySelectorAll('button')].find(e => e.innerText.trim() === {text!r}).click()")
+
+
+def test_two_settings_are_compared_side_by_side(page, capsys):
+    click_button(page, "Keep to compare")
+    page.wait("document.querySelector('#kept-rest')?.dataset.drawn > 0")
+    page.fill("[data-knob=pipeline] input", "1")
+    page.wait("!document.querySelector('#command').innerText.includes('pipeline')")
+    page.wait(PREDICTED)
+    rows = page.wait(
+        "[...document.querySelectorAll('#compared tbody tr')].map(row => [...row.children].map(e => e.innerText))"
+    )
+    assert rows[0] == ["pipeline", "1", "2"]
+    now, kept = {row[0]: row[1:] for row in rows}["time"]
+    assert now in page.evaluate(VERDICT)
+    assert kept in page.evaluate("document.querySelector('#kept-head .verdict').textContent")
+    click_button(page, "Turn the knobs back to it")
+    page.wait("document.querySelector('[data-knob=pipeline] input').value === '2'")
+    page.wait(PREDICTED)
+
+
+def test_report_and_experiment_file_are_those_of_the_command_line(page, tmp_path, capsys):
+    page.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    click_button(page, "Experiment file")
+    click_button(page, "Report")
+    for name in ("experiment.toml", "report.html"):
+        page.wait("new Promise(done => setTimeout(() => done(true), 300))")
+        for _ in range(100):
+            if (tmp_path / name).is_file():
+                break
+            page.wait("new Promise(done => setTimeout(() => done(true), 200))")
+    record, report = tmp_path / "record.json", tmp_path / "cli.html"
+    words = ["simulate", *SMALL.words()]
+    assert main(["simulate", str(tmp_path / "experiment.toml"), "--quiet", "--json", str(record)]) == 0
+    assert main([*words, "--quiet", "--report", str(report)]) == 0
+    verdict = page.evaluate(VERDICT)
+    assert parts_of_files([str(record)])[0].verdict == verdict
+    exported, written = (charts_of(tmp_path / name) for name in ("report.html", "cli.html"))
+    assert exported == written
+
+
+def charts_of(path):
+    """The specifications of the charts of a report."""
+    return json.loads(re.search(r'<script type="application/json" id="specs">(.*?)</script>', path.read_text())[1])
+
+
+def test_an_address_with_a_wrong_knob_says_so(page, address):
+    page.open(f"{address}/?tensors=2")
+    assert page.wait("document.querySelector('.fault:not(.hidden)')?.textContent").startswith("tensors: is no knob")
+    page.open(f"{address}/?{urlencode(SMALL.texts())}")
+    page.wait(PREDICTED)
+
+
+@pytest.mark.parametrize(
+    ("size", "dark"), [((1280, 800), False), ((1280, 800), True), ((390, 844), False)], ids=["light", "dark", "phone"]
+)
+def test_nothing_is_wider_than_the_window_and_every_control_has_a_name(page, size, dark):
+    page.resize(*size, dark=dark, mobile=size[0] < 500)
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    nameless = (
+        "[...document.querySelectorAll('button, input, [role=slider], [role=checkbox]')].filter(e => "
+        "!(e.getAttribute('aria-label') || e.innerText?.trim() || e.closest('label, [role=checkbox]')))"
+        ".map(e => e.outerHTML)"
+    )
+    assert page.evaluate(nameless) == []
+    if folder := os.environ.get("QUADRILLE_SCREENSHOTS"):
+        page.screenshot(Path(folder) / f"app-{size[0]}-{'dark' if dark else 'light'}.png")
+    page.resize(1280, 800)

@@ -1,0 +1,75 @@
+"""Wrong words of `quadrille app`, and what becomes of a question that nobody waits for any more."""
+
+import asyncio
+import socket
+
+import psutil
+import pytest
+
+from quadrille.algorithms import optional_packages
+from quadrille.app.settings import Settings, knob_at_fault
+from quadrille.app.workers import Workers
+from quadrille.cli.main import main
+
+LARGE = Settings(gpus=1024, batch=1024).words()
+
+
+@pytest.mark.parametrize("port", ["65536", "-1", "http", "", "8e3", "٣"])
+def test_a_port_that_is_none_is_refused(port, capsys):
+    assert main(["app", f"--port={port}"]) == 2
+    assert "a whole number from 0 to 65535 is accepted" in capsys.readouterr().err
+
+
+def test_a_port_in_use_is_refused(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert main(["app", "--port", str(port)]) == 2
+    assert capsys.readouterr().err.startswith(f"quadrille: --port {port}: Address already in use")
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch, capsys):
+    monkeypatch.setattr(optional_packages, "find_spec", lambda name: None)
+    monkeypatch.setattr(optional_packages, "is_clone", lambda root=None: False)
+    assert main(["app"]) == 2
+    assert "needs nicegui: pip install 'quadrille-hpc[app]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "knob"),
+    [
+        ({"micro_batch": 1024}, "micro_batch"),
+        ({"tensor": 7, "gpus": 448}, "tensor"),
+        ({"machine": "frontier", "node": 2.0}, "node"),
+        ({"gpus": 500}, "gpus"),
+        ({"model": "lama"}, "model"),
+        ({"machine": "h100"}, "machine"),
+        ({"zero": 7}, "zero"),
+        ({"more": "--foo"}, "more"),
+    ],
+)
+def test_the_line_of_a_wrong_setting_stands_beside_its_knob(settings, knob, capsys):
+    assert main(["simulate", *Settings(**settings).words()]) == 2
+    assert knob_at_fault(capsys.readouterr().err.strip()) == knob
+
+
+def test_a_question_that_is_given_up_ends_its_process_and_the_next_is_answered():
+    async def give_up():
+        workers = Workers(1)
+        try:
+            await workers.start()
+            first = {child.pid for child in psutil.Process().children(recursive=True)}
+            question = asyncio.create_task(workers.ask("prediction", LARGE))
+            await asyncio.sleep(0.1)
+            (worker,) = workers.processes()
+            assert worker in first
+            question.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await question
+            assert not psutil.pid_exists(worker)
+            answer = await workers.ask("estimate", LARGE)
+            assert answer.is_estimate
+            assert workers.kept("estimate", LARGE) is answer
+        finally:
+            workers.close()
+
+    asyncio.run(give_up())
