@@ -27,7 +27,7 @@ from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.app.questions import Answer, Refusal, Words
 from quadrille.cli import experiment_commands
 from quadrille.cli.app import app
-from quadrille.cli.main import usage_line, with_flag
+from quadrille.cli.error_lines import usage_line, with_flag
 from quadrille.experiments.predict.predict import choose_order, predict_record_and_timeline
 from quadrille.experiments.predict.step_estimate import step_estimate
 from quadrille.experiments.report.elements import Part

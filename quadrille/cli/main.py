@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from quadrille.algorithms.errors import InputError, ParameterError, QuadrilleError
+from quadrille.algorithms.errors import InputError, QuadrilleError
 from quadrille.cli.app import app, export_group, import_group, is_first, laboratory_group, study, topology_group
 from quadrille.cli.command_declarations import CommandModule
+from quadrille.cli.error_lines import usage_line, with_flag
 from quadrille.runtime.host.console import INTERRUPTED, remark
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
 DEBUG = "QUADRILLE_DEBUG"
-TAKES_A_COMMAND = "lab run"
-"""The command that takes another command behind `--`, whose flags it does not know."""
 
 
 def print_version(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
@@ -213,29 +212,6 @@ def invoke(words: Sequence[str]) -> int:
     except click.Abort:
         return INTERRUPTED
     return status if isinstance(status, int) else 0
-
-
-def usage_line(error: click.UsageError) -> str:
-    """The message about a wrong word, with the command that explains the right words."""
-    path = error.ctx.command_path if error.ctx is not None else "quadrille"
-    text = error.format_message()
-    command = path.removeprefix("quadrille").strip()
-    if command == TAKES_A_COMMAND and hasattr(error, "option_name"):
-        text = f"{text.rstrip('.')}; what runs there, with its flags, goes behind --"
-    return f"{command}: {text}".removeprefix(": ").rstrip(".") + f" (see {path} --help)"
-
-
-def with_flag(error: Exception) -> Exception:
-    """The error, with the name of the flag in its message instead of the library's parameter.
-
-    >>> print(with_flag(ParameterError("micro_batch", "3: accepted are divisors of 8")))
-    --micro-batch 3: accepted are divisors of 8
-    """
-    if not isinstance(error, ParameterError):
-        return error
-    named = InputError(f"--{error.parameter.replace('_', '-')} {error.fault}")
-    named.__cause__ = error
-    return named
 
 
 def fail(error: Exception) -> int:
