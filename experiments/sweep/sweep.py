@@ -249,7 +249,7 @@ def put_answers(
     quiet : whether no progress is shown
     after_answer : function that is called after each answer
     """
-    answers_in_any_order = answer_tasks(points_to_answer, options.workers(question), stored)
+    answers_in_any_order = answer_tasks(points_to_answer, options.workers(question, len(answers)), stored)
     kept = None if stored is None else lambda: stored.kept
     with signals_as_interrupts(), closing(answers_in_any_order):
         for number, answer in show_progress(answers_in_any_order, len(answers), quiet=quiet, kept=kept):

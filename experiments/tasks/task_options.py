@@ -35,8 +35,13 @@ class TaskOptions:
     ranks: "Intracomm | None" = None
     slurm: "SlurmOptions | None" = None
 
-    def workers(self, question: Callable[[Point], Answer]) -> Workers[Point, Answer]:
-        """The workers that call `question` with the arguments of each task."""
+    def workers(self, question: Callable[[Point], Answer], tasks: int) -> Workers[Point, Answer]:
+        """The workers that call `question` with the arguments of each task.
+
+        Parameters
+        ----------
+        tasks : number of tasks; there are no more processes than tasks
+        """
         if self.slurm is not None:
             from quadrille.experiments.tasks.slurm_workers import SlurmWorkers
 
@@ -45,7 +50,7 @@ class TaskOptions:
             from quadrille.experiments.tasks.mpi_workers import MpiWorkers
 
             return MpiWorkers(self.ranks, question)
-        return workers_of(question, self.jobs)
+        return workers_of(question, min(self.jobs, max(1, tasks)))
 
     def open_store(self) -> AbstractContextManager[TaskStore | None]:
         """A context with the store; with None if there is none.

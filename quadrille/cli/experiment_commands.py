@@ -336,7 +336,7 @@ def sweep(context: click.Context, **values: Any) -> None:
     --vary bytes=1MiB,1GiB --vary gpus=64,256 --vary collectives=nccl,own:ring
     """
     from quadrille.algorithms.errors import InputError
-    from quadrille.cli.parsing.numbers import whole_number
+    from quadrille.cli.parsing.numbers import jobs_number
     from quadrille.cli.parsing.point_search import parse_search
     from quadrille.cli.parsing.slurm import parse_slurm
     from quadrille.cli.parsing.sweep import sweep as sweep_points
@@ -344,7 +344,7 @@ def sweep(context: click.Context, **values: Any) -> None:
     from quadrille.experiments.tasks.mpi_workers import launched_ranks, serve_tasks
     from quadrille.experiments.tasks.task_options import TaskOptions
 
-    jobs = whole_number(values["jobs"], "--jobs")
+    jobs = jobs_number(values["jobs"])
     if jobs > 1 and values["slurm"]:
         raise InputError(f"--jobs {jobs} and --slurm {values['slurm']}: one of them is accepted")
     search = parse_search(values)

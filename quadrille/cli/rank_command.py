@@ -158,7 +158,7 @@ def rank(invocation: click.Context, **values: Any) -> None:
 
     As: quadrille rank --gpt 20b --batch 32 --gpus 32 --machine perlmutter
     """
-    from quadrille.cli.parsing.numbers import whole_number
+    from quadrille.cli.parsing.numbers import jobs_number
     from quadrille.cli.parsing.ranking import command_of_fastest, parse_question, parse_space
     from quadrille.cli.parsing.runs import files_read
     from quadrille.experiments.output.destinations import Destinations, Detail
@@ -177,7 +177,7 @@ def rank(invocation: click.Context, **values: Any) -> None:
             read=on.files | files_read(words),
             detail=detail,
         ),
-        jobs=whole_number(values["jobs"], "--jobs"),
+        jobs=jobs_number(values["jobs"]),
         store=values["store"],
         command=invocation.obj,
         again=lambda best: command_of_fastest(words, on, best),

@@ -185,7 +185,7 @@ def published_training(
 ) -> None:
     """How far off are predictions of whole training steps, against published runs?"""
     from quadrille.algorithms.errors import InputError
-    from quadrille.cli.parsing.numbers import whole_number
+    from quadrille.cli.parsing.numbers import jobs_number
     from quadrille.studies.published_training.study import list_rows, published_row
     from quadrille.studies.published_training.study import published_training as judge
 
@@ -208,7 +208,7 @@ def published_training(
         weak_scaling=weak_scaling,
         json=json,
         figure=figure,
-        jobs=whole_number(jobs, "--jobs"),
+        jobs=jobs_number(jobs),
         store=store,
         command=context.obj,
     )
@@ -222,10 +222,10 @@ def megatron_bridge(
     store: Store = "",
 ) -> None:
     """How far off are predicted steps from the performance tables of Megatron Bridge: experts, 8 and 4 bits?"""
-    from quadrille.cli.parsing.numbers import whole_number
+    from quadrille.cli.parsing.numbers import jobs_number
     from quadrille.studies.megatron_bridge.study import megatron_bridge as judge
 
-    judge(file, only, jobs=whole_number(jobs, "--jobs"), store=store)
+    judge(file, only, jobs=jobs_number(jobs), store=store)
 
 
 @study.command("megatron-recordings")

@@ -32,12 +32,11 @@ STUDY_OPTIONS = flags_of(
 
 def asking(context: click.Context, values: Mapping[str, Any]) -> "StudyOptions":
     """The options of a study of training steps, from the flags."""
-    from quadrille.cli.parsing.numbers import whole_number
+    from quadrille.cli.parsing.numbers import jobs_number, whole_number
     from quadrille.experiments.sweep.training_study import StudyOptions
 
-    counts = {
-        name: whole_number(values[name], f"--{name.replace('_', '-')}") for name in ("top", "most_seconds", "jobs")
-    }
+    counts = {name: whole_number(values[name], f"--{name.replace('_', '-')}") for name in ("top", "most_seconds")}
+    counts["jobs"] = jobs_number(values["jobs"])
     return StudyOptions(**counts, json=values["json"], plot=values["plot"], quiet=values["quiet"], command=context.obj)
 
 

@@ -3,6 +3,9 @@
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.units import MOST_DIGITS, parse_integer, parse_measure
 
+MOST_JOBS = 1024
+"""Most processes of `--jobs`, and most jobs of `--slurm`; a node has fewer cores."""
+
 
 def one_of(word: str, quantity: str, accepted: tuple[str, ...]) -> str:
     """The word, if it is an accepted word.
@@ -45,6 +48,19 @@ def whole_number(text: str, flag: str, *, least: int = 1, most: int | None = Non
         range_words = f"from {least}" if most is None else f"from {least} to {most}"
         raise InputError(f"{flag} {text!r}: a whole number {range_words} is accepted")
     return number
+
+
+def jobs_number(text: str) -> int:
+    """The number of processes of `--jobs`.
+
+    >>> jobs_number("8")
+    8
+
+    Raises
+    ------
+    InputError : no whole number, or one that is out of range
+    """
+    return whole_number(text, "--jobs", most=MOST_JOBS)
 
 
 def measure(text: str, flag: str, name: str, least: float, most: float) -> float:

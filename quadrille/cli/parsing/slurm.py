@@ -3,7 +3,7 @@
 from typing import Any
 
 from quadrille.algorithms.errors import InputError
-from quadrille.cli.parsing.numbers import one_of, whole_number
+from quadrille.cli.parsing.numbers import MOST_JOBS, one_of, whole_number
 from quadrille.experiments.tasks.slurm_workers import SlurmOptions
 
 NUMBERS = ("jobs", "points", "minutes")
@@ -30,7 +30,8 @@ def parse_slurm(text: str) -> SlurmOptions | None:
             raise InputError(f"--slurm {text:.120}: write KEY=VALUE,…; keys are {', '.join(KEYS)}")
         if key in values:
             raise InputError(f"--slurm {text:.120}: {key} is given twice")
-        values[key] = whole_number(value, f"--slurm {key}") if key in NUMBERS else value
+        most = MOST_JOBS if key == "jobs" else None
+        values[key] = whole_number(value, f"--slurm {key}", most=most) if key in NUMBERS else value
     if "cluster" in values:
         one_of(values["cluster"], "--slurm cluster", ("slurm", "local"))
     options = SlurmOptions(**values)

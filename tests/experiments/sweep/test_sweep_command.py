@@ -594,6 +594,7 @@ def test_many_reasons_are_cut_and_say_so():
         (("--csv", "rows.csv", "--json", "./rows.csv"), "--json and --csv both name"),
         (("--top", "0"), "--top '0'"),
         (("--jobs", "none"), "--jobs 'none'"),
+        (("--jobs", "65536"), "--jobs '65536': a whole number from 1 to 1024 is accepted"),
         (("--vary", "colour=red"), "--vary colour: accepted are"),
         (("--vary", "grid=x=2;x=2"), "repeats x=2"),
         (("--grid", "w=2"), "grid: unknown axis 'w'"),

@@ -9,6 +9,7 @@ import pytest
 from quadrille.algorithms.errors import RunError
 from quadrille.experiments.tasks import answer_tasks as answering
 from quadrille.experiments.tasks.answer_tasks import StoredTasks, answer_points, answer_tasks, workers_of
+from quadrille.experiments.tasks.task_options import TaskOptions
 from quadrille.experiments.tasks.task_store import TaskStore
 
 
@@ -88,3 +89,9 @@ def test_a_result_of_another_form_is_one_line(tmp_path):
         store.keep(stored.digest(7), "square", "7", '"text"', "code")
         with pytest.raises(RunError, match=r"--store .*: the result of \w{12} is damaged"):
             dict(answer_tasks([7], workers_of(square, 1), stored))
+
+
+def test_there_are_no_more_processes_than_tasks():
+    options = TaskOptions(jobs=1000)
+    assert options.workers(square, 3).capacity == workers_of(square, 3).capacity
+    assert options.workers(square, 0).capacity == workers_of(square, 1).capacity
