@@ -24,7 +24,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import Record
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.units import format_bytes, format_seconds
-from quadrille.app.questions import Answer, Refusal, Words
+from quadrille.app.questions import Answer, Refusal, Words, file_times
 from quadrille.cli import experiment_commands
 from quadrille.cli.app import app
 from quadrille.cli.error_lines import usage_line, with_flag
@@ -59,7 +59,6 @@ class Asked:
     remarks: tuple[str, ...]
 
 
-@lru_cache(QUESTIONS_KEPT)
 def asked(words: Words) -> Asked:
     """The experiment and the machine of a command line.
 
@@ -67,6 +66,11 @@ def asked(words: Words) -> Asked:
     ------
     InputError, click.UsageError : as `quadrille simulate` does
     """
+    return _asked(words, file_times(words))
+
+
+@lru_cache(QUESTIONS_KEPT)
+def _asked(words: Words, _file_times: tuple[int, ...]) -> Asked:
     command = app.get_command(click.Context(app), "simulate")
     assert command is not None
     with redirect_stderr(io.StringIO()) as remarks:
