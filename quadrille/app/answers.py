@@ -88,17 +88,12 @@ def _lines(text: str) -> tuple[str, ...]:
 
 
 def estimate(words: Words) -> Answer | None:
-    """The estimate of a training step of a GPT; None for other experiments, whose predictions take no longer.
-
-    The closed form takes all layers as like the first ones, so a model with dense layers beside experts has none.
-    """
+    """The estimate of a training step of a GPT; None for other experiments, whose predictions take no longer."""
     question = asked(words)
     experiment, machine = question.experiment, question.machine
     if not isinstance(experiment, TrainingExperiment) or not isinstance(experiment.problem, Gpt):
         return None
     if experiment.software or experiment.execution.any_order or experiment.execution.choices.auto:
-        return None
-    if experiment.problem.experts is not None and experiment.problem.experts.dense(experiment.problem.layers):
         return None
     step = step_estimate(experiment, machine)
     seconds, problem = step.seconds * experiment.problem.steps, experiment.problem

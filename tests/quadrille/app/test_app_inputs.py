@@ -9,7 +9,6 @@ import pytest
 
 from quadrille.algorithms import optional_packages
 from quadrille.algorithms.errors import InputError
-from quadrille.app.answers import reply
 from quadrille.app.questions import file_times
 from quadrille.app.settings import Settings, knob_at_fault
 from quadrille.app.workers import Workers
@@ -70,11 +69,6 @@ def test_a_position_in_the_address_that_is_no_choice_is_one_line_at_its_knob(kno
     with pytest.raises(InputError) as fault:
         check_choices(Settings.from_texts({knob: value}))
     assert knob_at_fault(str(fault.value)) == knob
-
-
-def test_a_model_with_dense_layers_beside_experts_has_no_estimate_and_no_fault():
-    """The sample of the closed form would have its three dense layers alone."""
-    assert reply("estimate", Settings(model="deepseek-v3", expert=64).words()) is None
 
 
 def test_a_file_that_changes_makes_another_question(tmp_path):
