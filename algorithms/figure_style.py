@@ -11,6 +11,7 @@ from math import ceil, floor, log10
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from quadrille.algorithms.figure_settings import SETTINGS
 from quadrille.algorithms.units import format_bytes
 
 if TYPE_CHECKING:
@@ -45,25 +46,6 @@ CAUSE_COLOURS = {
     "other": "#999999",
 }
 """Colour of each cause of time."""
-SETTINGS: dict[Any, Any] = {
-    "axes.edgecolor": "#444444",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.labelsize": 9,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlesize": 9,
-    "figure.titlesize": 10,
-    "font.size": 9,
-    "grid.alpha": 0.3,
-    "legend.fontsize": 8,
-    "legend.frameon": False,
-    "lines.linewidth": 1.5,
-    "lines.markersize": 5,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-}
-"""Settings of matplotlib under which every figure is drawn and written."""
 LETTERS_PER_INCH = 12
 """Letters of a title that fit into an inch."""
 LOGARITHMIC_FROM = 8.0

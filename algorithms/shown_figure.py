@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from quadrille.algorithms.figure_style import SETTINGS
+from quadrille.algorithms.figure_settings import SETTINGS
 
 SVG_SETTINGS: dict[Any, Any] = {"svg.hashsalt": "quadrille", "svg.fonttype": "none", "font.family": "sans-serif"}
 """Settings of an inline SVG: equal figures are equal texts, and letters stay letters."""

@@ -283,9 +283,7 @@ class Grid(ShortRepr):
                 yield self.group(rank, axis)
 
     def __str__(self) -> str:
-        return (
-            ",".join(f"{axis}={self.length(axis)}" for axis in (*AXES, *FOLDED_AXES) if self.length(axis) > 1) or "x=1"
-        )
+        return lengths_text(self.lengths)
 
 
 def parse_order(text: str) -> tuple[Axis, ...]:
@@ -332,6 +330,15 @@ def parse_grid(text: str, order: tuple[Axis, ...] = DEFAULT_ORDER) -> Grid:
             raise InputError(f"grid {text[:80]!r}: {word.strip()[:80]!r} is not {axis}=N with a whole number N from 1")
         lengths[axis] = length
     return Grid(**lengths, order=order)
+
+
+def lengths_text(lengths: Mapping[Axis, int] | Mapping[str, int]) -> str:
+    """The lengths of axes as `--grid` takes them, without axes of length 1.
+
+    >>> lengths_text({"data": 1, "z": 4, "y": 1, "x": 2}), lengths_text({"x": 1})
+    ('z=4,x=2', 'x=1')
+    """
+    return ",".join(f"{axis}={length}" for axis, length in lengths.items() if length > 1) or "x=1"
 
 
 def _divisors(number: int) -> str:

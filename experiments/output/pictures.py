@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.figure_style import SETTINGS
+from quadrille.algorithms.figure_settings import SETTINGS
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.optional_packages import check_installed
 

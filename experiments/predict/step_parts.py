@@ -15,9 +15,11 @@ stage, each further microbatch takes as long as on the slowest stage.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from math import lcm
 
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.training.experts import Experts
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.pipeline import Stages
@@ -155,19 +157,36 @@ def last_sample(experiment: TrainingExperiment) -> TrainingExperiment | None:
 def sample_experiment(experiment: TrainingExperiment) -> TrainingExperiment:
     """A sample of the experiment: few layers and microbatches on the ranks of one stage, without the pipeline.
 
-    Layers that differ in their attention (sliding windows) are sampled in whole periods.
+    Layers that differ in their attention (sliding windows) are sampled in whole periods.  Of layers with a dense MLP
+    beside layers of experts, the sample has as large a share as the model, rounded to whole layers.
     """
     problem, stages = experiment.problem, experiment.stages
     assert isinstance(problem, Gpt)
-    period = problem.architecture.layer_period(problem.sequence)
+    period = lcm(problem.architecture.layer_period(problem.sequence), problem.experts.every if problem.experts else 1)
     layers = min(stages.layers, -(-single_layer_count(experiment.execution) // period) * period)
     alone = stages.microbatches == stages.count == 1
     batch = experiment.microbatches.rows * (1 if alone else FEW_MICROBATCHES)
     few = replace(
-        problem, layers=layers, batch=batch, interleave=1, pipeline_schedule="1f1b", pipeline_limit=0, stages=()
+        problem,
+        layers=layers,
+        batch=batch,
+        interleave=1,
+        pipeline_schedule="1f1b",
+        pipeline_limit=0,
+        stages=(),
+        experts=_sampled_experts(problem, layers),
     )
     grid = replace(experiment.grid, pipeline=1)
     return replace(experiment, problem=few, grid=grid)
+
+
+def _sampled_experts(problem: Gpt, layers: int) -> Experts | None:
+    """The experts of a sample of some layers, of which as large a share is dense as of the model's layers."""
+    experts = problem.experts
+    if experts is None or not (dense := experts.dense(problem.layers)):
+        return experts
+    count = min(round(layers * sum(dense) / problem.layers), layers - 1)
+    return replace(experts, dense_layers=frozenset(range(count)), every=1)
 
 
 def loops_by_op(schedule: Schedule) -> dict[str, Loops]:

@@ -9,6 +9,7 @@ from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.record import Granularity, Shards
 from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.provenance import Provenance, provenance
+from quadrille.algorithms.schedule.grid import lengths_text
 from quadrille.algorithms.tabular import Tabular
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.units import format_seconds
@@ -151,7 +152,9 @@ class Ranking(Tabular, msgspec.Struct, Generic[Entry], frozen=True, kw_only=True
         """The question, and the fastest grid with its time, in one line."""
         best = self.simulated[0]
         question = f"{self.model} on {self.gpus} GPUs of {self.machine}"
-        return f"{question}: fastest of {len(self.simulated)} is {_text(best.grid)}, {format_seconds(best.seconds)}"
+        return (
+            f"{question}: fastest of {len(self.simulated)} is {lengths_text(best.grid)}, {format_seconds(best.seconds)}"
+        )
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -164,12 +167,7 @@ class Ranking(Tabular, msgspec.Struct, Generic[Entry], frozen=True, kw_only=True
 def _flat(entry: dict[str, Any]) -> dict[str, object]:
     """An entry without tables: lengths and order as texts, and a column for the exposed time of each axis."""
     exposed = {f"exposed_seconds_{axis}": seconds for axis, seconds in entry.pop("exposed_seconds_by_axis").items()}
-    return {**entry, "grid": _text(entry["grid"]), "order": ",".join(entry["order"]), **exposed}
-
-
-def _text(lengths: Mapping[str, int]) -> str:
-    """A grid as text, as the command line takes it."""
-    return ",".join(f"{axis}={length}" for axis, length in lengths.items() if length > 1) or "x=1"
+    return {**entry, "grid": lengths_text(entry["grid"]), "order": ",".join(entry["order"]), **exposed}
 
 
 def order_by_seconds(steps: Sequence[TrainingStep]) -> list[int]:

@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from quadrille.algorithms.figure_style import MUTED_COLOUR, PALETTE, legend_below, new_figure, scale_axis, styled
+from quadrille.algorithms.schedule.grid import lengths_text
 from quadrille.algorithms.tabular import comma_separated
 from quadrille.experiments.output.pareto import pareto_front
 
@@ -55,28 +54,12 @@ def entry_name(entry: "SimulatedEntry") -> str:
         for name in ("scheme", "micro_batch", "zero", "recompute")
         if (value := getattr(entry, name, None)) not in (None, "4d")
     ]
-    return ", ".join([grid_text(entry.grid), *options])
-
-
-def grid_text(grid: dict[str, int]) -> str:
-    """A grid as text.
-
-    >>> grid_text({"data": 2, "z": 1, "x": 4}), grid_text({"x": 1})
-    ('data=2,x=4', 'x=1')
-    """
-    return ",".join(f"{axis}={length}" for axis, length in grid.items() if length > 1) or "x=1"
+    return ", ".join([lengths_text(entry.grid), *options])
 
 
 def ranking_csv(answer: "Ranking[Any]") -> str:
     """The CSV of a ranking: a line for each simulated entry, the fastest first, with its place."""
-    rows = [_flat(msgspec.to_builtins(entry)) for entry in answer.simulated]
+    rows = answer.rows()
     columns = list(dict.fromkeys(column for row in rows for column in row))
     lines = ([place, *(row.get(column) for column in columns)] for place, row in enumerate(rows, 1))
     return comma_separated(["place", *columns], lines)
-
-
-def _flat(entry: dict[str, Any]) -> dict[str, object]:
-    """The values of an entry by column: grid and order as text, and a column for the seconds of each axis."""
-    by_axis = entry.pop("exposed_seconds_by_axis", {})
-    text = {"grid": grid_text(entry.pop("grid")), "order": ",".join(entry.pop("order"))}
-    return {**text, **entry, **{f"exposed_{axis}_seconds": seconds for axis, seconds in by_axis.items()}}

@@ -6,6 +6,7 @@ from typing import Generic
 
 from msgspec import UNSET
 
+from quadrille.algorithms.schedule.grid import lengths_text
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from quadrille.experiments.output.tables import UNKNOWN, percent, print_tables, table
 from quadrille.experiments.rank.dense_states import dense_states_lines
@@ -105,17 +106,8 @@ def print_ranking(
     print(f"fastest as simulated, {format_seconds(answer.simulated[0].seconds)} an iteration: {again}")
 
 
-def grid_flag(grid: Mapping[str, int]) -> str:
-    """The lengths of a grid's axes as `--grid` takes them.
-
-    >>> grid_flag({"data": 1, "z": 4, "y": 1, "x": 2}), grid_flag({"x": 1})
-    ('z=4,x=2', 'x=1')
-    """
-    return ",".join(f"{axis}={length}" for axis, length in grid.items() if length > 1) or "x=1"
-
-
 def shown_lengths(row: SimulatedEntry) -> str:
-    return grid_flag(row.grid)
+    return lengths_text(row.grid)
 
 
 def shown_order(row: SimulatedEntry) -> str:

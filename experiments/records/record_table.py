@@ -9,7 +9,7 @@ from quadrille.algorithms.formats.record import (
     Record,
     Verified,
 )
-from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.schedule.grid import Axis, lengths_text
 from quadrille.algorithms.timelines.op_times import activity as activity
 from quadrille.algorithms.timelines.op_times import activity_shares, bound_by, is_of_one_rank
 from quadrille.algorithms.units import format_bytes, format_seconds
@@ -149,12 +149,12 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
 
 def title_line(record: Record) -> str:
     """The kind, algorithm, workload and grid of a record, in one line."""
-    grid = ",".join(f"{axis}={length}" for axis, length in record.grid.items() if length > 1) or "x=1"
+    ranks = f"{record.ranks} rank{'s' if record.ranks > 1 else ''}"
     threads = f"{record.options.threads} thread{'s' if record.options.threads > 1 else ''} each"
     collectives = f", {_collectives_word(record)}" if record.ranks > 1 else ""
     return (
         f"{record.kind}: {record.algorithm}, {record.passes}, {workload_text(record.workload)} {record.dtype}, "
-        f"grid {grid}, {record.ranks} rank{'s' if record.ranks > 1 else ''}, {threads}{collectives}"
+        f"grid {lengths_text(record.grid)}, {ranks}, {threads}{collectives}"
     )
 
 

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET
 
 from quadrille.algorithms.formats.record import HOST_MEMORY_KIND, OpRecord, Record
+from quadrille.algorithms.schedule.grid import lengths_text
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.algorithms.units import NOISE_SECONDS, format_bytes, format_seconds
 from quadrille.experiments.explain.explanation import Explanation, explain_record
@@ -60,9 +61,8 @@ def record_part(record: Record, source: str, timeline: Timeline | None) -> Part:
 
 def part_title(record: Record) -> str:
     """The kind, the workload, the grid and the machine."""
-    grid = ",".join(f"{axis}={length}" for axis, length in record.grid.items() if length > 1) or "x=1"
     on = f" on {record.machine.name}" if record.machine is not None else ""
-    return f"{record.kind.capitalize()}: {workload_text(record.workload)}, {grid}{on}"
+    return f"{record.kind.capitalize()}: {workload_text(record.workload)}, {lengths_text(record.grid)}{on}"
 
 
 def causes_section(explanation: Explanation, names: tuple[str, str] = ("critical path", "mean rank")) -> Section:

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
+from quadrille.algorithms.schedule.grid import lengths_text
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.tables import percent
 from quadrille.experiments.rank.grids_report import GridsAnswer
 from quadrille.experiments.rank.ranking import SimulatedEntry
-from quadrille.experiments.rank.ranking_page import agreement_text, grid_flag
+from quadrille.experiments.rank.ranking_page import agreement_text
 from quadrille.experiments.rank.schemes_report import SchemesAnswer
 from quadrille.experiments.report.amounts import compact, time_text, time_unit
 from quadrille.experiments.report.charts import LEGEND, PAGE_WIDTH
@@ -67,7 +68,7 @@ def _sentence(text: str) -> str:
 def entry_name(entry: Any) -> str:
     """The grid of an entry, and its microbatch if it has one."""
     micro_batch = getattr(entry, "micro_batch", None)
-    return grid_flag(entry.grid) + (f", micro-batch {micro_batch}" if micro_batch is not None else "")
+    return lengths_text(entry.grid) + (f", micro-batch {micro_batch}" if micro_batch is not None else "")
 
 
 def _options_of(entry: Any) -> dict[str, str]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.optional_packages import check_installed
 from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.experiments.output.pareto import pareto_front
 from quadrille.experiments.sweep.sweep_result import SweepAnswer
 from quadrille.experiments.sweep.varied_key import VariedKey
 
@@ -36,6 +37,8 @@ REPEATS = 10
 IMPOSSIBLE = 1e3
 """The logarithm of the objective at a point that is not possible."""
 VIOLATION = "violation"
+MOST_SEED = 2**32 - 1
+"""Largest seed that optuna's generator takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +113,8 @@ def search_points(varied: Sequence[VariedKey], answer: AnswerPlaces, options: Se
 def best_places(answers: dict[int, SweepAnswer], options: SearchOptions) -> list[int]:
     """The places of accepted answers to which no other is better in all objectives, the least first objective first."""
     accepted = {place: options.values(answer) for place, answer in answers.items() if options.accepts(answer)}
-    front = [
-        place
-        for place, own in accepted.items()
-        if not any(rival != own and all(map(float.__le__, rival, own)) for rival in accepted.values())
-    ]
+    places = list(accepted)
+    front = [places[number] for number in pareto_front(list(accepted.values()))]
     return sorted(front, key=lambda place: (accepted[place], place))
 
 

@@ -139,6 +139,8 @@ def search_sweep(
 ) -> Sweep:
     """Answers the points that a search asks for, and prints or writes them in the order of the full product.
 
+    An interrupted search writes the answers so far.
+
     Parameters
     ----------
     search : objectives, budget and limits of the search; the other parameters are those of `sweep`
@@ -153,6 +155,13 @@ def search_sweep(
     search.check()
     to, options = destinations or Destinations(), options or TaskOptions()
     step_count = StepCount("answered", "points", int(min(search.points, len(points))))
+    answers: dict[int, SweepAnswer] = {}
+
+    def searched() -> Sweep:
+        """The answers so far, in the order of the full product."""
+        places = sorted(answers)
+        return _sweep_result([points[place] for place in places], description, [answers[place] for place in places])
+
     with options.open_store() as store, progress_line(step_count.words, share=step_count.share, shown=not to.quiet):
         stored: StoredTasks[Point, SweepAnswer] | None = None
         if store is not None:
@@ -161,20 +170,29 @@ def search_sweep(
             )
 
         def answers_at(places: Sequence[int]) -> list[SweepAnswer]:
-            answers = [NOT_REACHED] * len(places)
+            together = [NOT_REACHED] * len(places)
             asked = (points[place][1] for place in places)
-            put_answers(answers, asked, question, options, stored=stored, quiet=True)
-            step_count.done += len(places)
-            return answers
+            try:
+                put_answers(together, asked, question, options, stored=stored, quiet=True)
+            finally:
+                pairs = zip(places, together, strict=True)
+                answers.update((place, answer) for place, answer in pairs if answer is not NOT_REACHED)
+                step_count.done = len(answers)
+            return together
 
-        answers = search_points(description.varied, answers_at, search)
+        try:
+            search_points(description.varied, answers_at, search)
+        except BaseException as error:
+            if any(answer.seconds is not None for answer in answers.values()):
+                with suppress(QuadrilleError) if isinstance(error, QuadrilleError) else nullcontext():
+                    write_files(searched(), to.json, to.csv)
+            raise
     if stored is not None:
         remark(f"{stored.kept} of {len(answers)} points were in {options.store}")
     best = best_places(answers, search)
     if not best:
         raise InputError(f"none of the {len(answers)} points that --search asked for is accepted")
-    places = sorted(answers)
-    result = _sweep_result([points[place] for place in places], description, [answers[place] for place in places])
+    result = searched()
     _present(result, list(answers.values()), description, to)
     for place in best[:MOST_BEST]:
         words = ", ".join(f"{key}={value}" for key, value in points[place][0].items())

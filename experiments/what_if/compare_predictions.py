@@ -14,9 +14,10 @@ from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.input_files import is_file
 from quadrille.algorithms.formats.record import Record, load_record
 from quadrille.algorithms.provenance import Provenance, provenance
+from quadrille.algorithms.schedule.grid import lengths_text
 from quadrille.algorithms.units import format_bytes, format_seconds
-from quadrille.experiments.explain.explain import schema_of
 from quadrille.experiments.explain.explanation import MeanPart, mean_seconds_by_cause
+from quadrille.experiments.import_.file_kinds import is_record
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent, print_tables, table
 from quadrille.runtime.host.console import remark
@@ -61,7 +62,7 @@ class Predictions(msgspec.Struct, frozen=True, kw_only=True):
 
 def are_predictions(paths: Sequence[str]) -> bool:
     """Whether all of two or more paths are predicted records."""
-    if len(paths) < 2 or not all(is_file(path) and schema_of(path).startswith("quadrille/record/") for path in paths):
+    if len(paths) < 2 or not all(is_file(path) and is_record(path) for path in paths):
         return False
     kinds = [load_record(path).kind for path in paths]
     if len(kinds) > 2 and set(kinds) == {"predicted", "measured"}:
@@ -135,7 +136,7 @@ def predictions_table(compared: Predictions) -> "Group":
     texts = [
         ("machine", *(prediction.machine or UNKNOWN for prediction in predictions)),
         ("ranks", *(str(prediction.ranks) for prediction in predictions)),
-        ("grid", *(_grid_text(prediction.grid) for prediction in predictions)),
+        ("grid", *(lengths_text(prediction.grid) for prediction in predictions)),
         ("memory of a rank", *(format_bytes(prediction.memory_bytes) for prediction in predictions)),
     ]
     total = [_amount_cells("total", [prediction.seconds for prediction in predictions], first.seconds)]
@@ -182,7 +183,3 @@ def predictions_figure(compared: Predictions) -> "Figure":
     ]
     machines = ", ".join(dict.fromkeys(prediction.machine for prediction in compared.predictions))
     return stacks_figure(stacks, [], question=QUESTION, setting=f"time of the mean rank, predicted, on {machines}")
-
-
-def _grid_text(grid: dict[str, int]) -> str:
-    return ",".join(f"{axis}={length}" for axis, length in grid.items()) or "x=1"

@@ -6,7 +6,7 @@ Every question is the words of a command line, which the command line's own func
 import io
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing.connection import Connection
@@ -24,7 +24,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import Record
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.units import format_bytes, format_seconds
-from quadrille.app.questions import Answer, Refusal, Words
+from quadrille.app.questions import Answer, Refusal, Words, file_times
 from quadrille.cli import experiment_commands
 from quadrille.cli.app import app
 from quadrille.cli.error_lines import usage_line, with_flag
@@ -59,7 +59,6 @@ class Asked:
     remarks: tuple[str, ...]
 
 
-@lru_cache(QUESTIONS_KEPT)
 def asked(words: Words) -> Asked:
     """The experiment and the machine of a command line.
 
@@ -67,9 +66,14 @@ def asked(words: Words) -> Asked:
     ------
     InputError, click.UsageError : as `quadrille simulate` does
     """
+    return _asked(words, file_times(words))
+
+
+@lru_cache(QUESTIONS_KEPT)
+def _asked(words: Words, _file_times: tuple[int, ...]) -> Asked:
     command = app.get_command(click.Context(app), "simulate")
     assert command is not None
-    with redirect_stderr(io.StringIO()) as remarks:
+    with redirect_stderr(io.StringIO()) as remarks, redirect_stdout(io.StringIO()):
         context = command.make_context("simulate", list(words))
         values = context.params
         _, experiment = experiment_commands.simulated_experiment(context, values)
@@ -152,6 +156,8 @@ def reply(kind: str, words: Sequence[str]) -> Answer | Refusal | None:
     try:
         with gc_paused():
             return QUESTIONS[kind](words)
+    except click.exceptions.Exit:
+        return Refusal(words, "further flags: a terminal shows the answer of quadrille simulate --help")
     except click.UsageError as error:
         return Refusal(words, failure_line(InputError(usage_line(error)), 0, 1).removeprefix(LINE))
     except Exception as error:  # noqa: BLE001 - the page shows every fault as one line

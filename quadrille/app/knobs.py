@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 from nicegui import ui
 
+from quadrille.algorithms.errors import unknown_name
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.training.model_shapes import SHAPES
 from quadrille.algorithms.training.recompute import Recompute
@@ -33,6 +34,14 @@ CHOICES: Mapping[str, tuple[str, Mapping[Any, str | None]]] = {
     "pipeline_schedule": ("order of passes", dict.fromkeys(get_args(PipelineSchedule))),
 }
 WHOLE_NUMBER = "a whole number from 1 is accepted"
+
+
+def check_choices(settings: Settings) -> None:
+    """Raises InputError for a position that is no choice of its knob."""
+    for name, (_, options) in CHOICES.items():
+        value = getattr(settings, name)
+        if value not in options:
+            raise unknown_name(name, str(value)[:40], map(str, options))
 
 
 class Knobs:

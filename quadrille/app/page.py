@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from quadrille.algorithms.errors import InputError
-from quadrille.app.knobs import Knobs
+from quadrille.app.knobs import Knobs, check_choices
 from quadrille.app.questions import Answer, Refusal
 from quadrille.app.settings import Settings
 from quadrille.app.workers import Workers
@@ -133,8 +133,8 @@ class View:
     async def _ask(self, settings: Settings) -> None:
         try:
             words = settings.words()
-        except ValueError as error:
-            self._refuse(f"further flags: {error}")
+        except InputError as error:
+            self._refuse(str(error))
             return
         kept = self._pools["prediction"].kept("prediction", words)
         if kept is None:
@@ -219,17 +219,29 @@ class View:
         ui.download.content(text or "", "report.html", "text/html")
 
     def _export_file(self) -> None:
-        ui.download.content(self._knobs.settings.experiment_file(), "experiment.toml", "application/toml")
+        try:
+            text = self._knobs.settings.experiment_file()
+        except InputError as error:
+            ui.notify(str(error))
+            return
+        ui.download.content(text, "experiment.toml", "application/toml")
 
     def _copy_command(self) -> None:
-        ui.clipboard.write(shlex.join(self._knobs.settings.command()))
+        try:
+            command = shlex.join(self._knobs.settings.command())
+        except InputError as error:
+            ui.notify(str(error))
+            return
+        ui.clipboard.write(command)
         ui.notify("The command line is in the clipboard.")
 
 
 def _settings_of(texts: Mapping[str, str]) -> tuple[Settings, str]:
     """The settings of an address, and the line about what is wrong with it."""
     try:
-        return Settings.from_texts(texts), ""
+        settings = Settings.from_texts(texts)
+        check_choices(settings)
+        return settings, ""
     except InputError as error:
         return Settings(), str(error)
 

@@ -1,7 +1,9 @@
 """Questions and answers, as they pass between the server and its workers."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from quadrille.experiments.report.elements import Part
 
@@ -42,3 +44,17 @@ class Refusal:
 
 
 Reply = Answer | Refusal | None
+
+
+def file_times(words: Words) -> tuple[int, ...]:
+    """The times of the last changes of the files that words name [ns]: an answer from an older file is none.
+
+    >>> file_times(("--machine", "no-such-file.toml"))
+    ()
+    """
+    times = []
+    for word in words:
+        for path in dict.fromkeys((word, word.rpartition("=")[2])):
+            with suppress(OSError, ValueError):
+                times.append(Path(path).stat().st_mtime_ns)
+    return tuple(times)

@@ -7,13 +7,20 @@ import tempfile
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.optional_packages import check_installed
 from quadrille.experiments.report.scripts import check_packages
 from quadrille.runtime.host.console import remark
 
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
 HOST = "127.0.0.1"
+NAMES = (HOST, "localhost")
+"""Names of this computer in addresses of the page."""
 LOOK_SECONDS = 0.02
 MOST_PORT = 65_535
 
@@ -69,6 +76,7 @@ def run_app(port_text: str, *, opens_browser: bool) -> None:
 
         from quadrille.app.page import prepare_page
 
+        app.add_middleware(OwnPageOnly)
         prepare_page()
         app.on_startup(lambda: background_tasks.create(_announce(f"http://{HOST}:{port}", opens_browser=opens_browser)))
         ui.run(
@@ -84,6 +92,43 @@ def run_app(port_text: str, *, opens_browser: bool) -> None:
             uvicorn_logging_level="critical",
             timeout_graceful_shutdown=0,
         )
+
+
+class OwnPageOnly:
+    """A server that answers this computer's own page only: no page of another site may ask, by whatever name.
+
+    A name of another site that leads to 127.0.0.1 is refused, and so is a page of another origin.
+    """
+
+    def __init__(self, app: "ASGIApp") -> None:
+        self._app = app
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        from starlette.datastructures import Headers
+        from starlette.responses import PlainTextResponse
+
+        if scope["type"] in ("http", "websocket"):
+            headers = Headers(scope=scope)
+            if not is_own_page(headers.get("host", ""), headers.get("origin", "")):
+                await PlainTextResponse("not this computer's own page", status_code=403)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def is_own_page(host: str, origin: str) -> bool:
+    """Whether a request comes from the app's own page.
+
+    >>> is_own_page("localhost:8080", ""), is_own_page("127.0.0.1:80", "http://127.0.0.1:80")
+    (True, True)
+    >>> is_own_page("site.example:8080", ""), is_own_page("127.0.0.1:80", "https://site.example")
+    (False, False)
+
+    Parameters
+    ----------
+    host : name and port by which the server was asked
+    origin : origin of the page that asks; empty for an address that a user opens
+    """
+    return host.partition(":")[0] in NAMES and (not origin or urlsplit(origin).netloc == host)
 
 
 @contextmanager

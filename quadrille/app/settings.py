@@ -69,7 +69,7 @@ class Settings:
 
         Raises
         ------
-        ValueError : quotes in `more` that do not close
+        InputError : quotes in `more` that do not close
         """
         lengths = {axis: getattr(self, knob) for knob, axis in AXES.items()}
         grid = ",".join(["data=*", *(f"{axis}={length}" for axis, length in lengths.items() if length != 1)])
@@ -88,7 +88,10 @@ class Settings:
         words += ["--sequence-parallel"] if sequence else []
         for path, factor in ((NETWORK, self.network), (NODE, self.node)):
             words += ["--set", f"{path}=x{factor:g}"] if factor != 1 else []
-        return (*words, *shlex.split(self.more))
+        try:
+            return (*words, *shlex.split(self.more))
+        except ValueError as error:
+            raise InputError(f"further flags {self.more!r:.40}: {error}") from None
 
     @classmethod
     def from_texts(cls, texts: Mapping[str, str]) -> "Settings":
@@ -126,9 +129,15 @@ class Settings:
         return ("quadrille", "simulate", *self.words())
 
     def experiment_file(self) -> str:
-        """The experiment file of the command line."""
+        """The experiment file of the command line.
+
+        Raises
+        ------
+        InputError : words in `more` that are no flags
+        """
         file = experiment_file(shlex.join(self.command()))
-        assert file is not None, "the command is simulate"
+        if file is None:
+            raise InputError(f"further flags {self.more!r:.40}: an experiment file has flags with their values only")
         return file[1]
 
 

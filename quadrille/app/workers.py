@@ -4,16 +4,17 @@ Processes are forked from one that has imported the simulator, so a new one answ
 """
 
 import asyncio
+import signal
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from multiprocessing import get_context
+from contextlib import contextmanager, suppress
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import TypeVar
 
-from quadrille.app.questions import Refusal, Reply, Words
+from quadrille.app.questions import Refusal, Reply, Words, file_times
 
 Value = TypeVar("Value")
 WARM = ("quadrille.app.answers",)
@@ -30,6 +31,17 @@ def _serve(connection: Connection) -> None:
     serve(connection)
 
 
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """A context in which processes start with Ctrl-C blocked: one that imports would print a traceback."""
+    resource_tracker.ensure_running()  # it would end the block
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class _Worker:
     """A process and the pipe to it."""
 
@@ -38,7 +50,8 @@ class _Worker:
         context.set_forkserver_preload(list(WARM))
         self.connection, far_end = context.Pipe()
         self.process: BaseProcess = context.Process(target=_serve, args=(far_end,), daemon=True)
-        self.process.start()
+        with _without_interrupts():
+            self.process.start()
         far_end.close()
 
     def ask(self, kind: str, words: Words) -> Reply:
@@ -68,13 +81,14 @@ class Workers:
         self._all: set[_Worker] = set()
         self._places = asyncio.Semaphore(most)
         self._threads = ThreadPoolExecutor(most + 2)
-        self._replies: OrderedDict[tuple[str, Words], Reply] = OrderedDict()
+        self._replies: OrderedDict[tuple[str, Words, tuple[int, ...]], Reply] = OrderedDict()
 
     def kept(self, kind: str, words: Words) -> Reply:
-        """The reply to an earlier question; None without one."""
-        reply = self._replies.get((kind, words))
+        """The reply to an earlier question about unchanged files; None without one."""
+        question = kind, words, file_times(words)
+        reply = self._replies.get(question)
         if reply is not None:
-            self._replies.move_to_end((kind, words))
+            self._replies.move_to_end(question)
         return reply
 
     async def start(self) -> None:
@@ -90,8 +104,9 @@ class Workers:
         """
         if (kept := self.kept(kind, words)) is not None:
             return kept
+        question = kind, words, file_times(words)
         async with self._places:
-            worker = self._idle.pop() if self._idle else await self._in_thread(self._new)
+            worker = self._idle.pop() if self._idle else await self._started()
             try:
                 reply = await self._in_thread(worker.ask, kind, words)
             except (EOFError, OSError):
@@ -101,7 +116,7 @@ class Workers:
                 self._end(worker)
                 raise
             self._idle.append(worker)
-        self._replies[kind, words] = reply
+        self._replies[question] = reply
         if len(self._replies) > REPLIES_KEPT:
             self._replies.popitem(last=False)
         return reply
@@ -115,6 +130,15 @@ class Workers:
         for worker in list(self._all):
             self._end(worker)
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _started(self) -> _Worker:
+        """A new worker; where the caller is cancelled meanwhile, the next question takes it."""
+        start = asyncio.ensure_future(self._in_thread(self._new))
+        try:
+            return await asyncio.shield(start)
+        except asyncio.CancelledError:
+            start.add_done_callback(lambda done: self._idle.append(done.result()))
+            raise
 
     def _new(self) -> _Worker:
         worker = _Worker()

@@ -302,9 +302,7 @@ def figure(rows: Sequence[SweepRow]) -> "Figure":
     """The bar chart of the gains, with one panel for each changed setting."""
     cases = cases_in(rows)
     kinds = [kind for kind in KINDS if any(case.point["changed"] == kind for case in cases)]
-    drawing = new_figure(
-        3.2 * len(kinds), 4.4, question=QUESTION, setting="gain over no overlap, predicted; panels change one setting"
-    )
+    drawing = new_figure(3.2 * len(kinds), 4.4, question=QUESTION, setting=SETTING)
     panels = drawing.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
     for axis, kind in zip(panels, kinds, strict=True):
         members = [case for case in cases if case.point["changed"] == kind]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid, parse_grid
+from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, FOLDED_AXES, Axis, Grid, parse_grid
 from quadrille.cli.parsing.experiment import experiment_of
 from quadrille.cli.parsing.flags import MatmulFlags
 from quadrille.cli.parsing.machines import MachineFlags
@@ -102,14 +102,16 @@ def _finder(flags: MatmulFlags, gpus: int, machine: str) -> str:
 def following(text: str, gpus: int, order: tuple[Axis, ...] = DEFAULT_ORDER) -> Grid:
     """The grid with this number of GPUs as ranks, whose length `*` follows from the other lengths.
 
-    >>> str(following("data=*,x=4", 64))
-    'data=16,x=4'
+    >>> str(following("data=*,x=4", 64)), str(following("data=*,x=4,expert=32", 64))
+    ('data=16,x=4', 'data=16,x=4,expert=32')
 
     Raises
     ------
     InputError : a number of GPUs that the other lengths do not divide
     """
-    others = parse_grid(text.replace(FOLLOWS, "1"), order).size
+    words = text.replace(FOLLOWS, "1").split(",")
+    box = [word for word in words if word.partition("=")[0].strip() not in FOLDED_AXES]  # the others divide all ranks
+    others = parse_grid(",".join(box or words), order).size
     if gpus % others:
         count = f"{gpus} GPU{'s' if gpus > 1 else ''}"
         raise InputError(f"grid {text!r}: {count} cannot be shared out over groups of {others}, its other lengths")

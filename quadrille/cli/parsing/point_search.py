@@ -5,7 +5,7 @@ from typing import Any, cast, get_args
 
 from quadrille.algorithms.errors import InputError
 from quadrille.cli.parsing.numbers import one_of, whole_number
-from quadrille.experiments.sweep.point_search import Objective, SearchOptions
+from quadrille.experiments.sweep.point_search import MOST_SEED, Objective, SearchOptions
 
 
 def parse_search(values: dict[str, Any]) -> SearchOptions | None:
@@ -21,8 +21,8 @@ def parse_search(values: dict[str, Any]) -> SearchOptions | None:
     InputError : an unknown objective, a value that is no number, or a flag of a search without `--search`
     """
     if not values["search"]:
-        for name in ("budget", "most_gpus"):
-            if values[name]:
+        for name, default in (("budget", ""), ("most_gpus", ""), ("search_seed", "0")):
+            if values[name] != default:
                 raise InputError(f"--{name.replace('_', '-')} {values[name]}: --search OBJECTIVE,… is needed")
         return None
     objectives = [one_of(word.strip(), "--search", get_args(Objective)) for word in values["search"].split(",")]
@@ -36,5 +36,5 @@ def parse_search(values: dict[str, Any]) -> SearchOptions | None:
         points=points,
         seconds=seconds,
         most_gpus=whole_number(values["most_gpus"], "--most-gpus") if values["most_gpus"] else None,
-        seed=whole_number(values["search_seed"], "--search-seed", least=0),
+        seed=whole_number(values["search_seed"], "--search-seed", least=0, most=MOST_SEED),
     )

@@ -9,7 +9,7 @@ from quadrille.algorithms.analysis.axonn import Form
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.matmuls.matmul import Gathered
-from quadrille.algorithms.schedule.grid import parse_order
+from quadrille.algorithms.schedule.grid import lengths_text, parse_order
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.training.offload import parse_offload
 from quadrille.algorithms.training.recompute import Recompute
@@ -25,7 +25,6 @@ from quadrille.experiments.rank.candidate_grids import GridLimits
 from quadrille.experiments.rank.configurations import SearchSpace
 from quadrille.experiments.rank.grids_report import SimulatedGrid
 from quadrille.experiments.rank.rank_question import RankQuestion
-from quadrille.experiments.rank.ranking_page import grid_flag
 from quadrille.experiments.rank.schemes_report import SimulatedConfiguration
 from quadrille.experiments.rank.search_options import (
     INTERLEAVES,
@@ -253,7 +252,7 @@ def command_of_fastest(flags: RankFlags, on: MachineFlags, best: SimulatedGrid |
         flags = replace(
             flags, pipeline_limit=flags.pipeline_limit if best.pipeline_schedule == "message-driven" else ""
         )
-    grid, even = grid_flag(best.grid), best.shards == "even"
+    grid, even = lengths_text(best.grid), best.shards == "even"
     return simulate_command(flags, on, grid, ",".join(best.order), even_shards=even, more=more)
 
 

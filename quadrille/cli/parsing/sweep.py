@@ -69,10 +69,10 @@ def sweep(
     inputs = file_digests(destinations.read)
     common = SweepDescription(flags=flags, varied=varied, best_grid=base.best_grid, inputs=inputs, command=command)
     combined, asked = SweptPoints(base, varied), question or predicted
-    told: dict[str, Any] = {"options": options, "arguments": arguments_of, "label": _label}
+    shared: dict[str, Any] = {"options": options, "arguments": arguments_of, "label": _label}
     if search is not None:
-        return search_sweep(combined, common, search, destinations, question=asked, **told)
-    return sweep_points(combined, common, destinations, question=asked, **told)
+        return search_sweep(combined, common, search, destinations, question=asked, **shared)
+    return sweep_points(combined, common, destinations, question=asked, **shared)
 
 
 def predicted(point_flags: SweepFlags) -> SweepAnswer:

@@ -11,6 +11,7 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.cli.parsing.flags import RankFlags
 from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.cli.parsing.ranking import command_of_fastest, parse_question, parse_space
+from quadrille.experiments.predict.step_parts import sample_experiment
 from quadrille.experiments.rank.configurations import configurations
 from quadrille.experiments.rank.lower_estimates import least_bytes
 from quadrille.experiments.rank.rank import ranking
@@ -65,6 +66,24 @@ def test_the_bound_of_memory_knows_layers_without_experts(sizes):
     states = all_experts / (2 * (4 * 64 * 64 + 64 * 6) + 2 * 6 * 3 * 64 * 48)
     dense = 2 * 4 * 64 * 64 + 64 * 6 + 6 * 3 * 64 * 48 + 3 * 64 * 8  # one layer with experts, and one with an MLP
     assert least_bytes(step, asked.shape) == pytest.approx(states * dense)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "layers", "dense"),
+    [("layers=61,{},dense_layers=3", 3, 0), ("layers=9,{},dense_layers=3", 3, 1), ("layers=8,{},experts_every=2", 4, 2),
+     ("layers=8,{},dense_layers=5-7", 3, 1), ("layers=1,{}", 1, 0), ("layers=8,{}", 3, 0)],
+)  # fmt: skip
+def test_a_sample_has_as_large_a_share_of_dense_layers_as_the_model(sizes, layers, dense):
+    asked, _ = tried(gpt=sizes.format(SIZES.removeprefix("layers=2,")) + ",inner=8", batch="8", gpus="4")
+    problem = sample_experiment(replace(asked.training, grid=Grid(data=4))).problem
+    assert (problem.layers, sum(problem.experts.dense(problem.layers))) == (layers, dense)
+
+
+def test_a_model_whose_first_layers_are_all_dense_is_ranked():
+    """As DeepSeek-V3, the sample of which has as many layers."""
+    more = {"pipeline": "1", "zero": "1", "micro_batch": "1", "top": "1", "gpus": "4"}
+    asked = flags(gpt=SIZES.replace("layers=2", "layers=5") + ",dense_layers=3,inner=8", **more)
+    assert ranking(parse_question(asked, ON), parse_space(asked, has_experts=True)).simulated
 
 
 def test_ranks_that_share_out_experts_store_fewer():

@@ -44,6 +44,7 @@ def test_the_title_has_model_machine_and_gpus(answer):
 
 def test_the_csv_has_a_line_for_each_entry_with_its_numbers(answer):
     rows = list(csv.DictReader(io.StringIO(ranking_csv(answer))))
+    assert set(rows[0]) == {"place", *(column for row in answer.rows() for column in row)}
     assert [float(row["seconds"]) for row in rows] == [entry.seconds for entry in answer.simulated]
     assert [int(row["memory_bytes"]) for row in rows] == [entry.memory_bytes for entry in answer.simulated]
     assert [row["place"] for row in rows] == [str(place) for place in range(1, len(rows) + 1)]
@@ -52,6 +53,6 @@ def test_the_csv_has_a_line_for_each_entry_with_its_numbers(answer):
 def test_csv_on_stdout_has_nothing_else(capsys, tmp_path):
     ended = called(capsys, *RANK.split(), "--csv", "-", "--plot", str(tmp_path / "rank.svg"))
     assert ended.status == 0
-    assert ended.out.startswith("place,grid,order,")
+    assert ended.out.startswith("place,grid,")
     assert len(list(csv.reader(io.StringIO(ended.out)))) == 1 + 4
     assert QUESTION in (tmp_path / "rank.svg").read_text().replace("&#x27;", "'")

@@ -5,7 +5,9 @@ from random import Random
 
 import pytest
 
+from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.sweep.point_search import SearchOptions, best_places, search_points
+from quadrille.experiments.sweep.sweep import SweepDescription, search_sweep
 from quadrille.experiments.sweep.sweep_result import SweepAnswer
 from quadrille.experiments.sweep.varied_key import VariedKey
 from quadrille.topologies.machines.machine_file import save_machine
@@ -81,12 +83,32 @@ def test_a_search_on_the_command_line_names_the_best_point_and_is_kept(tmp_path,
     assert again.out == ended.out and f"9 of 9 points were in {store}" in again.err
 
 
+def test_an_interrupted_search_writes_the_answers_so_far(tmp_path):
+    varied = [VariedKey("gpus", tuple(map(str, range(1, 33))))]
+
+    def answer(gpus):
+        if gpus > 10:
+            raise KeyboardInterrupt
+        return SweepAnswer(seconds=1 / gpus, ranks=gpus)
+
+    points = [({"gpus": str(gpus)}, gpus) for gpus in range(1, 33)]
+    table = tmp_path / "points.csv"
+    with pytest.raises(KeyboardInterrupt):
+        search_sweep(
+            points, SweepDescription(flags={}, varied=varied), SearchOptions(), Destinations(csv=str(table)),
+            question=answer,
+        )  # fmt: skip
+    assert [line.split(",")[0] for line in table.read_text().splitlines()[1:]] == [str(gpus) for gpus in range(1, 11)]
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
         (["--search", "speed"], "--search 'speed': accepted are time, memory, gpus"),
         (["--search", "time", "--budget", "many"], "--budget"),
         (["--budget", "9"], "--budget 9: --search OBJECTIVE,… is needed"),
+        (["--search-seed", "9"], "--search-seed 9: --search OBJECTIVE,… is needed"),
+        (["--search", "time", "--search-seed", "4294967296"], "a whole number from 0 to 4294967295 is accepted"),
         (["--search", "time", "--most-gpus", "1"], "none of the 1 points that --search asked for is accepted"),
     ],
 )

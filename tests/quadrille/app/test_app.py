@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import urlencode
+from urllib.request import Request, urlopen
 
 import psutil
 import pytest
@@ -173,6 +175,13 @@ def test_an_address_with_a_wrong_knob_says_so(page, address):
     assert page.wait("document.querySelector('.fault:not(.hidden)')?.textContent").startswith("tensors: is no knob")
     page.open(f"{address}/?{urlencode(SMALL.texts())}")
     page.wait(PREDICTED)
+
+
+@pytest.mark.parametrize("header", [{"Host": "site.example"}, {"Origin": "http://site.example"}])
+def test_a_page_of_another_site_is_refused(address, header):
+    with pytest.raises(HTTPError) as fault:
+        urlopen(Request(address, headers=header))
+    assert fault.value.code == 403
 
 
 @pytest.mark.parametrize(

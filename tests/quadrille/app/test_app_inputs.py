@@ -1,12 +1,15 @@
 """Wrong words of `quadrille app`, and what becomes of a question that nobody waits for any more."""
 
 import asyncio
+import os
 import socket
 
 import psutil
 import pytest
 
 from quadrille.algorithms import optional_packages
+from quadrille.algorithms.errors import InputError
+from quadrille.app.questions import file_times
 from quadrille.app.settings import Settings, knob_at_fault
 from quadrille.app.workers import Workers
 from quadrille.cli.main import main
@@ -50,6 +53,34 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch, capsys):
 def test_the_line_of_a_wrong_setting_stands_beside_its_knob(settings, knob, capsys):
     assert main(["simulate", *Settings(**settings).words()]) == 2
     assert knob_at_fault(capsys.readouterr().err.strip()) == knob
+
+
+@pytest.mark.parametrize("more", ["'--zero", "--zero 1 job.toml"])
+def test_further_words_that_are_no_flags_are_one_line_and_no_experiment_file(more):
+    with pytest.raises(InputError, match="further flags"):
+        Settings(more=more).experiment_file()
+
+
+@pytest.mark.parametrize(("knob", "value"), [("model", "lama"), ("machine", "h100"), ("scheme", "5d"), ("zero", "7")])
+def test_a_position_in_the_address_that_is_no_choice_is_one_line_at_its_knob(knob, value):
+    pytest.importorskip("nicegui")
+    from quadrille.app.knobs import check_choices
+
+    with pytest.raises(InputError) as fault:
+        check_choices(Settings.from_texts({knob: value}))
+    assert knob_at_fault(str(fault.value)) == knob
+
+
+def test_a_file_that_changes_makes_another_question(tmp_path):
+    machine = tmp_path / "machine.toml"
+    words = ("--machine", str(machine))
+    times = []
+    for second in (1, 2):
+        machine.touch()
+        os.utime(machine, (second, second))
+        times.append(file_times(words))
+        assert file_times((f"--machine={machine}",)) == times[-1]
+    assert times[0] != times[1]
 
 
 def test_a_question_that_is_given_up_ends_its_process_and_the_next_is_answered():

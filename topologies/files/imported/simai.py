@@ -24,7 +24,7 @@ from quadrille.topologies.network import Ints, Network
 from quadrille.topologies.network_builder import Builder
 from quadrille.topologies.size_limits import check_cable, check_size
 
-HEAD = re.compile(r"\s*[0-9]{1,9}(?:[ \t]+[0-9]{1,9}){4}[ \t]+[A-Za-z]\w*[ \t]*\r?\n[ \t]*[0-9]")
+HEAD = re.compile(r"[ \t]*[0-9]{1,9}(?:[ \t]+[0-9]{1,9}){4}[ \t]+[A-Za-z]\w*[ \t]*\r?\n[ \t]*[0-9]")
 RATE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)([KMGT]?)bps")
 LATENCY = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)(ns|us|ms|s)")
 BITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
@@ -84,7 +84,7 @@ def _switches(words: Sequence[str], nodes: int, count: int, path: str) -> Ints:
     if len(words) != count or not all(re.fullmatch("[0-9]{1,9}", word) for word in words):
         raise InputError(f"{path}, line 2: {len(words)} words: the numbers of {count} switches are needed")
     numbers = np.array([int(word) for word in words], dtype=np.int64)
-    if len(set(words)) < count or (numbers >= nodes).any():
+    if len(np.unique(numbers)) < count or (numbers >= nodes).any():
         raise InputError(f"{path}, line 2: {count} different numbers below {nodes} are accepted")
     return numbers
 

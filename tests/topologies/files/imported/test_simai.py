@@ -29,6 +29,7 @@ def test_a_file_has_its_gpus_switches_and_cables(tmp_path):
         ("9 2 2 3 12", "9 3 2 3 12", "line 1: 4 GPUs in servers of 3"),
         ("9 2 2 3 12", "9 2 2 3 13", "line 1: 13 cables: the file has 12"),
         ("4 5 6 7 8", "4 5 6 7 7", "line 2: 5 different numbers below 9"),
+        ("4 5 6 7 8", "4 5 6 07 7", "line 2: 5 different numbers below 9"),
         ("4 5 6 7 8", "4 5 6 7", "line 2: 4 words"),
         ("0 4 2880Gbps", "0 0 2880Gbps", "line 3: '0 0': two different numbers below 9"),
         ("0 4 2880Gbps", "0 4 fast", "line 3: 'fast 0.000025ms'"),
@@ -39,3 +40,9 @@ def test_a_file_has_its_gpus_switches_and_cables(tmp_path):
 def test_a_fault_is_named_by_its_line(old, new, said, tmp_path):
     with pytest.raises(InputError, match=said):
         imported(tmp_path, SIMAI.replace(old, new, 1))
+
+
+def test_a_blank_first_line_is_named(tmp_path):
+    (tmp_path / "file").write_text("\n" + SIMAI)
+    with pytest.raises(InputError, match="line 1: '': five whole numbers"):
+        import_topology([str(tmp_path / "file")], kind="simai")
