@@ -17,6 +17,7 @@ SETTINGS: dict[Any, Any] = {
     "legend.frameon": False,
     "lines.linewidth": 1.5,
     "lines.markersize": 5,
+    "text.parse_math": False,  # names of files and machines may have a $
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
 }

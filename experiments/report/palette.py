@@ -6,7 +6,7 @@ values of the variables are in the style sheet of the page, for light and for da
 
 from collections.abc import Sequence
 
-COLOURS = tuple(f"var(--c{number})" for number in range(1, 15))
+COLOURS = tuple(f"var(--c{number})" for number in range(1, 16))
 """The palette, as variables of the page's style sheet; charts of unnamed categories use it in this order.
 
 Source: the first eight: Okabe, Ito, "Color universal design", 2008, black replaced by grey, yellow darker; the others:
@@ -24,7 +24,7 @@ MEMORY = {
     "operands and results": 1,
     "optimizer on host": 13,
 }
-AXES = {"data": 2, "pipeline": 3, "z": 4, "y": 9, "x": 10, "context": 11, "expert": 12, "expert_tensor": 14}
+AXES = {"data": 2, "pipeline": 3, "z": 4, "y": 9, "x": 10, "context": 11, "expert": 12, "expert_tensor": 15}
 WORK = {
     "products": 1,
     "waiting for other ranks": 5,

@@ -35,11 +35,14 @@ from quadrille.experiments.report.check_sections import check_part
 from quadrille.experiments.report.comparison_sections import comparison_part, folder_part
 from quadrille.experiments.report.elements import Part
 from quadrille.experiments.report.page import page_text
+from quadrille.experiments.report.prediction_sections import predictions_part
 from quadrille.experiments.report.record_sections import record_part
 from quadrille.experiments.report.scripts import check_packages
 from quadrille.experiments.report.search_sections import ranking_part, sweep_part
 from quadrille.experiments.sweep.sweep_result import SCHEMA as SWEEP
 from quadrille.experiments.sweep.sweep_result import Sweep
+from quadrille.experiments.what_if.compare_predictions import SCHEMA as PREDICTIONS
+from quadrille.experiments.what_if.compare_predictions import Predictions
 
 ACCEPTED = "the JSON of simulate, run, compare, rank, sweep, explain or collective is accepted"
 FILES_OF_INPUT = ("quadrille/machine/", "quadrille/experiment/", "quadrille/timeline/", "quadrille/topology/")
@@ -193,6 +196,10 @@ def _explanation_part(path: str, source: str) -> Part:
     return explained_part(schema_files.read(path, Explanation, EXPLANATION), source, {})
 
 
+def _predictions_part(path: str, source: str) -> Part:
+    return predictions_part(schema_files.read(path, Predictions, PREDICTIONS), source)
+
+
 def _explained_part(path: str, source: str) -> Part:
     return explained_part(explain_file(path), source, _facts(path))
 
@@ -204,6 +211,7 @@ MAKERS: Mapping[str, Callable[[str, str], Part]] = {
     SWEEP: _sweep_part,
     CHECK: _check_part,
     EXPLANATION: _explanation_part,
+    PREDICTIONS: _predictions_part,
     **dict.fromkeys(EXPLAINABLE_SCHEMAS, _explained_part),
 }
 """The function that makes the part of a file other than a record, by schema."""

@@ -106,7 +106,10 @@ class Workers:
             return kept
         question = kind, words, file_times(words)
         async with self._places:
-            worker = self._idle.pop() if self._idle else await self._started()
+            try:
+                worker = self._idle.pop() if self._idle else await self._started()
+            except (EOFError, OSError):
+                return Refusal(words, "no process for this answer can be started: start quadrille app again")
             try:
                 reply = await self._in_thread(worker.ask, kind, words)
             except (EOFError, OSError):

@@ -18,7 +18,6 @@ import click
 from quadrille.algorithms.errors import InputError, QuadrilleError
 from quadrille.cli.app import app, export_group, import_group, is_first, laboratory_group, study, topology_group
 from quadrille.cli.command_declarations import CommandModule
-from quadrille.cli.error_lines import usage_line, with_flag
 from quadrille.runtime.host.console import INTERRUPTED, remark
 
 if TYPE_CHECKING:
@@ -191,6 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last place that can turn it into a line
         from quadrille.algorithms.optional_packages import missing_extra
+        from quadrille.cli.error_lines import with_flag
 
         return fail(InputError(missing) if (missing := missing_extra(error)) else with_flag(error))
     if status == INTERRUPTED and is_first(os.environ):
@@ -208,6 +208,8 @@ def invoke(words: Sequence[str]) -> int:
     try:
         status = app.main(list(words), prog_name="quadrille", standalone_mode=False, obj=["quadrille", *words])
     except click.UsageError as error:
+        from quadrille.cli.error_lines import usage_line
+
         raise InputError(usage_line(error)) from error
     except click.Abort:
         return INTERRUPTED

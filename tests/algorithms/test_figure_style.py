@@ -93,3 +93,8 @@ def test_lines_on_each_other_differ_by_colour_and_marker():
 )
 def test_amounts_have_prefixes(value, unit, text):
     assert amount_text(value, unit) == text
+
+
+def test_names_with_dollar_signs_are_text_and_no_formula():
+    draw = styled(lambda: new_figure(4, 3, question="How long?", setting=r"a$\q$b.json"))
+    assert r"a$\q$b.json" in draw()._repr_svg_()

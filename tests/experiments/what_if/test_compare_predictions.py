@@ -1,9 +1,12 @@
 import json
+import re
 
 import pytest
 from msgspec import structs
 
 from quadrille.algorithms.formats.record import save_record
+from quadrille.algorithms.units import format_seconds
+from quadrille.experiments.report.report import parts_of_files
 from quadrille.experiments.what_if.compare_predictions import predictions_figure, predictions_of
 from tests.support.quadrille import called
 
@@ -46,6 +49,18 @@ def test_the_figure_has_a_bar_for_each_prediction_as_long_as_its_time(records):
     assert [label.get_text() for label in axes.get_yticklabels()] == ["base", "other", "third"]
     ends = [sum(bars[place].get_width() for bars in axes.containers) for place in range(3)]
     assert ends == pytest.approx([prediction.seconds for prediction in compared.predictions])
+
+
+def test_a_report_has_a_bar_for_each_prediction_and_times_in_seconds(capsys, records, tmp_path):
+    answer = tmp_path / "all.json"
+    assert called(capsys, "compare", *records, "--json", str(answer)).status == 0
+    (part,) = parts_of_files([str(answer)])
+    causes = part.sections[0]
+    written = json.loads(answer.read_text())["predictions"]
+    assert causes.tables[0].rows[0] == ("total", *(format_seconds(each["seconds"]) for each in written))
+    assert {row[0] for row in causes.charts[0].table.rows} == set(written[0]["seconds_by_cause"])
+    assert all(re.fullmatch(r"[\d.]+ (s|ms|us|ns)", cell) for row in causes.charts[0].table.rows for cell in row[1:])
+    assert "the largest change is" in part.verdict
 
 
 def test_a_measurement_among_several_predictions_is_refused(capsys, records, tmp_path):
