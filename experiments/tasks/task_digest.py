@@ -22,8 +22,8 @@ from quadrille.topologies.machines.machine import Machine
 
 PACKAGES = ("algorithms", "topologies", "simulator", "experiments")
 """The packages whose files decide a prediction: their code and their tables."""
-LEFT_OUT = {".pyc", ".md"}
-"""Suffixes of files that decide no prediction."""
+PROSE, COMPILED = ".md", "__pycache__"
+"""The suffix and the folder of files that decide no prediction; Numba's compiled kernels are in that folder, too."""
 MACHINES_KEPT = 256
 
 
@@ -112,7 +112,7 @@ def code_digest(root: Path = ROOT) -> str:
     code = sha256()
     for package in PACKAGES:
         for path in sorted((root / package).rglob("*")):
-            if path.suffix not in LEFT_OUT and path.is_file():
+            if path.suffix != PROSE and COMPILED not in path.parts and path.is_file():
                 contents = path.read_bytes()
                 code.update(f"{path.relative_to(root)} {len(contents)}\n".encode())
                 code.update(contents)

@@ -145,7 +145,7 @@ def test_the_command_writes_csv_json_and_a_plot(tmp_path, capsys):
 def test_sizes_are_drawn_where_they_are():
     found = sweep(asked(), ["bytes=1MiB,1KiB", "group=2,4"])
     lines = lines_of(found.points, VariedKey("bytes", ("1MiB", "1KiB")))
-    assert [(label, places) for label, places, _ in lines] == [
+    assert [(line.label, line.x) for line in lines] == [
         ("group=2", [1024, 1 << 20]),
         ("group=4", [1024, 1 << 20]),
     ]

@@ -62,6 +62,9 @@ def test_changed_code_or_a_changed_table_is_another_hash(tmp_path, monkeypatch):
         code_digest.cache_clear()
         hashes.append(code_digest(tmp_path))
     (tmp_path / "simulator" / "README.md").write_text("prose")
+    (tmp_path / "simulator" / "__pycache__").mkdir()
+    for name in ("a.cpython-311.pyc", "a.kernel.nbi"):
+        (tmp_path / "simulator" / "__pycache__" / name).write_text("compiled")
     code_digest.cache_clear()
     assert len(set(hashes)) == 4 and code_digest(tmp_path) == hashes[-1]
     before = task_digest("f", 1)
