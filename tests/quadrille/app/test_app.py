@@ -181,7 +181,8 @@ def test_an_address_with_a_wrong_knob_says_so(page, address):
 def test_a_page_of_another_site_is_refused(address, header):
     with pytest.raises(HTTPError) as fault:
         urlopen(Request(address, headers=header))
-    assert fault.value.code == 403
+    with fault.value as refusal:
+        assert refusal.code == 403
 
 
 @pytest.mark.parametrize(

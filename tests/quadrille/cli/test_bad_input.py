@@ -64,7 +64,7 @@ def test_missing_sizes_are_asked_for(capsys, command):
         (["--grid", "w=2"], "grid: unknown axis 'w'; the axes are pipeline, data, context, z, y, x"),
         (
             ["--grid", "TP=2,data=2"],
-            "unknown axis 'TP'; the axes are pipeline, data, context, z, y, x, expert; TP is x here",
+            "unknown axis 'TP'; the axes are pipeline, data, context, z, y, x, expert, expert_tensor; TP is x here",
         ),
         (["--grid", "x=2,x=3"], "grid 'x=2,x=3' repeats axis x"),
         (["--grid", "x=0"], "'x=0' is not x=N with a whole number N from 1"),
