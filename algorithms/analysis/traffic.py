@@ -8,6 +8,10 @@ peer in each step (`lowered_collective.py`).
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from quadrille.algorithms.analysis.coordinate_dependence import PerKind
 from quadrille.algorithms.analysis.root_distances import DISTANCE_ONLY
@@ -259,6 +263,8 @@ def _peer(op: Op, coordinate: int, members: int, own: int) -> int:
 
 
 MOST_CACHED = 1 << 16
+MOST_STEPS_ONE_BY_ONE = 256
+"""Steps of a collective that are walked without arrays, which cost as much as some hundred steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,9 +344,40 @@ def _from_root(
 
 
 def _amount(op_traffic: Traffic, collective: bool) -> OpAmount:
+    many = op_traffic.lowered.steps > MOST_STEPS_ONE_BY_ONE
+    sent, added = (_amount_of_sections if many else _amount_of_steps)(op_traffic)
+    return OpAmount(sent * op_traffic.item_bytes, added, op_traffic.lowered.algorithm if collective else None)
+
+
+def _amount_of_steps(op_traffic: Traffic) -> tuple[int, int]:
+    """The elements that a member sends, and the most that it adds in a step."""
     sent = added = 0
     for step in op_traffic.lowered.program(op_traffic.member):
         sent += elements_of(step.send, op_traffic.edges)
         if step.reduce:
             added = max(added, elements_of(step.receive, op_traffic.receive_edges))
-    return OpAmount(sent * op_traffic.item_bytes, added, op_traffic.lowered.algorithm if collective else None)
+    return sent, added
+
+
+def _amount_of_sections(op_traffic: Traffic) -> tuple[int, int]:
+    """As `_amount_of_steps`, for many steps: all steps of a section at once."""
+    edges, receive_edges = np.array(op_traffic.edges), np.array(op_traffic.receive_edges)
+    sent, added = 0, 0
+    for section in op_traffic.lowered.sections():
+        sent += sum(_lengths(*section.sends_of(op_traffic.member), section.spacing, edges).tolist())
+        reduces = section.reduce if isinstance(section.reduce, bool) else section.reduce[op_traffic.member]
+        if reduces:
+            received = _lengths(*section.receives_of(op_traffic.member), section.spacing, receive_edges)
+            added = max(added, *received.tolist(), 0)
+    return sent, added
+
+
+def _lengths(firsts: NDArray[np.int64], count: int, spacing: int, edges: NDArray[Any]) -> NDArray[Any]:
+    """The elements of `count` pieces from each first piece, as `elements_of`."""
+    pieces = len(edges) - 1
+    if spacing > 1:
+        taken = (firsts[:, None] + spacing * np.arange(count)) % pieces
+        return np.asarray((edges[taken + 1] - edges[taken]).sum(axis=1))
+    ends = firsts + count
+    around = np.where(ends > pieces, edges[np.maximum(ends - pieces, 0)] - edges[0], 0)
+    return np.asarray(edges[np.minimum(ends, pieces)] - edges[firsts] + around)

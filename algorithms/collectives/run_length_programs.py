@@ -125,6 +125,28 @@ class Section:
             stride=-self.stride,
         )
 
+    def sends_of(self, member: int) -> tuple[Integers, int]:
+        """The first piece that a member sends in each of its steps, and the number of pieces of a step.
+
+        >>> Section(steps=3, send_to=1, send_first=np.array([1, 0]), stride=-1, modulus=4).sends_of(1)
+        (array([0, 3, 2]), 1)
+        """
+        return self._side(member, self.send_to, self.send_first, self.sent)
+
+    def receives_of(self, member: int) -> tuple[Integers, int]:
+        """The first piece that a member receives in each of its steps, and the number of pieces of a step."""
+        return self._side(member, self.receive_from, self.receive_first, self.received)
+
+    def _side(
+        self, member: int, peers: Integers | int, firsts: Integers | int, counts: Integers | int
+    ) -> tuple[Integers, int]:
+        steps, peer, first, count, origin = (
+            value if isinstance(value, int) else int(np.asarray(value)[member])
+            for value in (self.steps, peers, firsts, counts, self.origin)
+        )
+        taken = np.arange(0 if peer == NOBODY else steps)
+        return origin + (first - origin + taken * self.stride) % self.modulus, count
+
     def _last(self, first: Integers | int) -> Integers | int:
         return self.origin + (first - self.origin + (self.steps - 1) * self.stride) % self.modulus
 

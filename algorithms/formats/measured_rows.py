@@ -18,7 +18,7 @@ Rate = Annotated[float, Meta(ge=LEAST_RATE, le=LARGEST_RATE)]
 Seconds = Annotated[float, Meta(gt=0, le=LONGEST_SECONDS)]
 Overhead = Annotated[float, Meta(ge=0, le=LONGEST_SECONDS)]
 Spread = Annotated[float, Meta(ge=0)]
-Share = Annotated[float, Meta(gt=0, le=1)]
+Share = Annotated[float, Meta(ge=LEAST_RATE, le=1)]
 Dtype = Literal["float64", "float32", "tf32", "float16", "bfloat16"]
 StreamOperation = Literal["copy", "add", "zero"]
 
@@ -234,6 +234,7 @@ class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 Variant = Literal["fused", "unfused"]
 """Whether a layer's functions run as one fused kernel, or as one kernel for each elementary operation."""
+LARGEST_RAMP = 1e9
 
 
 class Achieved(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -253,7 +254,7 @@ class Achieved(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """
 
     product_share: Share
-    ramp: Annotated[float, Meta(ge=0)]
+    ramp: Annotated[float, Meta(ge=0, le=LARGEST_RAMP)]
     tile_rows: Count
     tile_columns: Count
     multiprocessors: Count

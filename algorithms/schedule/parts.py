@@ -74,9 +74,13 @@ def boundaries(size: int, parts: int) -> list[int]:
     [0, 3, 5, 7]
     """
     if is_mean(size):
-        return [cut(size, parts, index)[0] for index in range(parts)] + [size]
+        each = size / parts
+        above, below = each.numerator, each.denominator  # type: ignore[attr-defined]
+        return [cast(int, Fraction(index * above, below)) for index in range(parts)] + [size]
     short, longer = divmod(size, parts)
-    return [index * short + min(index, longer) for index in range(parts + 1)]
+    middle = longer * (short + 1)
+    after = range(middle, size + 1, short) if short else [size] * (parts - longer + 1)
+    return [*range(0, middle, short + 1), *after]
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     memory: tuple[MemoryRow, ...] = ()
     kernel: tuple[KernelRow, ...] = ()
     passes: tuple[PassRow, ...] = ()
-    collectives_between_share: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    collectives_between_share: Share = 1.0
     collective_call_seconds: Overhead = 0.0
     kernel_table: str = ""
     collective_table: str = ""

@@ -1,4 +1,5 @@
 from collections import Counter, defaultdict
+from fractions import Fraction
 from itertools import pairwise
 
 import pytest
@@ -6,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quadrille.algorithms.analysis.shard_ranges import range_in, shared_rectangle
-from quadrille.algorithms.analysis.traffic import ranges, traffic
+from quadrille.algorithms.analysis.traffic import Traffic, _amount_of_sections, _amount_of_steps, ranges, traffic
 from quadrille.algorithms.analysis.volumes import bytes_sent, volumes
 from quadrille.algorithms.collectives.collective_choices import Choices
-from quadrille.algorithms.collectives.lowering import SETS
+from quadrille.algorithms.collectives.lowering import SETS, lower
 from quadrille.algorithms.collectives.run_length_programs import PieceRange
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
@@ -24,7 +25,7 @@ from quadrille.algorithms.schedule.ops import (
     ReduceScatter,
     Send,
 )
-from quadrille.algorithms.schedule.parts import Part
+from quadrille.algorithms.schedule.parts import Part, boundaries
 from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.schedule.schedule import Role, Schedule, all_ops, declare
 from quadrille.algorithms.schedule.tensors import Block, Tensor
@@ -205,3 +206,15 @@ def test_pieces_of_members_begin_where_their_blocks_do(lengths, scheme, even):
             assert list(pairwise(edges)) == pieces
             looked_at += 1
     assert looked_at
+
+
+@pytest.mark.parametrize("count", [53, 4, Fraction(107, 2)], ids=["whole", "empty pieces", "mean"])
+@pytest.mark.parametrize(("members", "per_node", "root"), [(2, 1, 1), (6, 2, 4), (8, 4, 0), (12, 3, 5)])
+@pytest.mark.parametrize(("kind", "algorithm"), sorted({pair for every in SETS.values() for pair in every.items()}))
+def test_sections_send_and_add_what_their_steps_do(kind, algorithm, members, per_node, root, count):
+    """Amounts of many steps come from sections; the steps one by one are the oracle."""
+    lowered = lower(kind, algorithm, members, root=root, size_bytes=212, per_node=per_node, chunk_bytes=16)
+    edges = tuple(boundaries(count, lowered.pieces))
+    for member in range(members):
+        messages = Traffic(member, lowered, edges, edges, 4)
+        assert _amount_of_sections(messages) == _amount_of_steps(messages), member

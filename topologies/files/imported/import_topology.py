@@ -49,8 +49,8 @@ class Remarks:
     lines: dict[str, None] = field(default_factory=dict)
 
     def of(self, path: str) -> Callable[[str], None]:
-        """The function by which the reader of this file adds to the remarks."""
-        return lambda text: self.lines.setdefault(f"{path}: {text}")
+        """The function by which the reader of this file adds to the remarks, at most 80 characters of each thing."""
+        return lambda text: self.lines.setdefault(f"{path}: {text:.80}")
 
 
 def import_topology(
