@@ -7,7 +7,7 @@ from typing import Protocol
 
 from quadrille.algorithms.schedule.grid import AXES
 from quadrille.algorithms.tabular import html_table
-from quadrille.algorithms.timelines.op_times import OpTimes, activity_shares, bound_by
+from quadrille.algorithms.timelines.op_times import OpTimes, TimedOp, activity_shares, bound_by
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.algorithms.units import format_seconds
 
@@ -19,29 +19,14 @@ MOST_BYTES = 60_000
 """Most bytes of the HTML; a larger timeline is left out."""
 
 
-class TimedOp(Protocol):
-    """An op of a run or of a record: its name, kind and axis, how often it runs, and its times [s]."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def axis(self) -> str | None: ...
+class CountedOp(TimedOp, Protocol):
+    """An op of a run or of a record that tells how often it runs and how long it waits [s]."""
 
     @property
     def count(self) -> int: ...
 
     @property
-    def seconds(self) -> float: ...
-
-    @property
     def waiting_seconds(self) -> float: ...
-
-    @property
-    def exposed_seconds(self) -> float: ...
 
 
 class Run(Protocol):
@@ -98,13 +83,13 @@ def run_html(run: Run) -> str:
     )
 
 
-def ops_html(ops: Sequence[TimedOp], heading: str) -> str:
+def ops_html(ops: Sequence[CountedOp], heading: str) -> str:
     """HTML of a heading, of the ops that take longest, and of the number of the others."""
     table = html_table(_longest_ops(ops), heading)
     return table if len(ops) <= OPS_SHOWN else f"{table}<p>and {len(ops) - OPS_SHOWN} more; rows() has all</p>"
 
 
-def _longest_ops(ops: Sequence[TimedOp]) -> list[dict[str, object]]:
+def _longest_ops(ops: Sequence[CountedOp]) -> list[dict[str, object]]:
     """The rows of the ops that take longest, the longest first."""
     return [
         {
