@@ -1,9 +1,10 @@
 """`search_points`: the best points of a sweep from a few answers; by a full product if it fits the budget.
 
-Half of the proposed points are neighbours of a best point: they differ from it in one key. The other half are proposed
-by optuna. A search asks in groups of `TOGETHER` points, and learns from the answers of a group before it asks the next.
-Its points therefore depend on the seed, not on the number of processes. Keys whose values are numbers are searched in
-their order.
+Half of the proposed points are those with the least expected objective, if values of keys had independent effects
+(`main_effects.py`). A quarter are neighbours of a best point: they differ from it in one key. Optuna proposes the rest,
+and all points at first. A search asks in groups of `TOGETHER` points, and learns from the answers of a group before it
+asks the next. Its points therefore depend on the seed, not on the number of processes. Keys whose values are numbers
+are searched in their order.
 
 Source: Akiba et al., "Optuna: a next-generation hyperparameter optimization framework", KDD 2019; Bergstra et al.,
 "Algorithms for hyper-parameter optimization", NeurIPS 2011 (tree-structured Parzen estimator).
@@ -16,10 +17,13 @@ from math import inf, log
 from random import Random
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.optional_packages import check_installed
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.pareto import pareto_front
+from quadrille.experiments.sweep.main_effects import Floats, MainEffects
 from quadrille.experiments.sweep.sweep_result import SweepAnswer
 from quadrille.experiments.sweep.varied_key import VariedKey
 
@@ -32,10 +36,14 @@ TOGETHER = 8
 """Number of points that are answered before the search learns from them."""
 FIRST_POINTS = 10
 """Number of points that are drawn before the search proposes points."""
+MOST_EXPECTED = 1 << 18
+"""Most points for which the objective is expected; of more points so many are drawn."""
 REPEATS = 10
 """Number of proposals of points that are known, after which an unknown point is drawn."""
 IMPOSSIBLE = 1e3
 """The logarithm of the objective at a point that is not possible."""
+TOO_LARGE = 10.0
+"""What is added to the expected logarithm of the objective of a point for each factor e of memory above the limit."""
 VIOLATION = "violation"
 MOST_SEED = 2**32 - 1
 """Largest seed that optuna's generator takes."""
@@ -69,8 +77,11 @@ class SearchOptions:
 
     def accepts(self, answer: SweepAnswer) -> bool:
         """Whether an answer is one: its memory fits, and it has few enough GPUs."""
-        fits = bool(answer.seconds) and answer.fits is not False
-        return fits and (self.most_gpus is None or (answer.ranks or 0) <= self.most_gpus)
+        return self.allows(answer) and answer.fits is not False
+
+    def allows(self, answer: SweepAnswer) -> bool:
+        """Whether an answer has a time and few enough GPUs, whatever its memory."""
+        return bool(answer.seconds) and (self.most_gpus is None or (answer.ranks or 0) <= self.most_gpus)
 
     def values(self, answer: SweepAnswer) -> tuple[float, ...]:
         """The objectives of an answer, in seconds, bytes and GPUs."""
@@ -128,6 +139,8 @@ class _Search:
         for key in varied:
             self._count *= len(key.values)
         self._draw, self.answers = Random(options.seed), dict[int, SweepAnswer]()
+        drawn = None if self._count <= MOST_EXPECTED else self._draw.sample(range(self._count), MOST_EXPECTED)
+        self._effects = MainEffects([len(key.values) for key in varied], drawn)
 
     def run(self) -> None:
         """Ask until the budget is used; ask everything if it fits the budget."""
@@ -173,6 +186,10 @@ class _Search:
     def _proposals(self, study: "optuna.Study", count: int) -> "dict[int, Trial]":
         """Trials of points that are not known, by place."""
         trials: dict[int, Trial] = {}
+        for place in self._least_expected(TOGETHER // 2)[:count]:
+            study.enqueue_trial(self._parameters(place))
+            trials[place] = study.ask()
+            self._place(trials[place])
         repeats = 0
         neighbours = self._neighbours()
         while len(trials) < count:
@@ -204,20 +221,60 @@ class _Search:
             place = place * len(order) + order[int(number)]
         return place
 
+    def _least_expected(self, count: int) -> list[int]:
+        """The places of unknown points with the least expected objective, of those expected to be accepted first.
+
+        With several objectives each group of points takes the next.
+        """
+        answers, options, effects = self.answers, self._options, self._effects
+        timed = [place for place, answer in answers.items() if answer.seconds]
+        if len(answers) < FIRST_POINTS or not timed:
+            return []
+        objective = len(answers) // TOGETHER % len(options.objectives)
+        expected = effects.expected(timed, [log(options.values(answers[place])[objective] or 1.0) for place in timed])
+        expected = expected + self._expected_refusal(timed)
+        expected[np.isin(effects.places, list(answers))] = inf
+        order = np.argsort(expected, kind="stable")[:count]
+        return [int(place) for place in effects.places[order] if int(place) not in answers]
+
+    def _expected_refusal(self, timed: Sequence[int]) -> Floats:
+        """The expected penalties of points, added to the logarithm of the objective [points].
+
+        A point that is expected to be impossible or to have too many GPUs has a large penalty. The penalty of a point
+        of too much memory grows with its memory.
+        """
+        answers, effects = self.answers, self._effects
+        refused = [float(not self._options.allows(answer)) for answer in answers.values()]
+        penalty = np.where(effects.expected(list(answers), refused) > 0.5, IMPOSSIBLE, 0.0)
+        peaks = {place: log(peak) for place in timed if (peak := answers[place].peak_bytes_per_rank_max)}
+        too_large = [peaks[place] for place in timed if answers[place].fits is False and place in peaks]
+        if too_large:
+            excess = effects.expected(list(peaks), list(peaks.values())) - min(too_large)
+            penalty += np.where(excess >= 0, TOO_LARGE * (1 + excess), 0.0)
+        return penalty
+
+    def _parameters(self, place: int) -> dict[str, int]:
+        """The parameters of the point at a place."""
+        return {key.key: value for key, value in zip(self._varied, self._numbers(place), strict=True)}
+
+    def _numbers(self, place: int) -> list[int]:
+        """The numbers of the values of the point at a place."""
+        numbers: list[int] = []
+        for order in reversed(self._orders):
+            place, digit = divmod(place, len(order))
+            numbers.insert(0, order.index(digit))
+        return numbers
+
     def _neighbours(self) -> list[dict[str, int]]:
         """The parameters of unknown points that differ from the best point in one key, in a drawn order."""
         best = best_places(self.answers, self._options)
         if len(self.answers) < FIRST_POINTS or not best:
             return []
-        digits: list[int] = []
-        place = self._draw.choice(best)
-        for order in reversed(self._orders):
-            place, digit = divmod(place, len(order))
-            digits.insert(0, order.index(digit))
+        own = self._numbers(self._draw.choice(best))
         points = []
         for changed, order in enumerate(self._orders):
             for number in range(len(order)):
-                numbers = [*digits[:changed], number, *digits[changed + 1 :]]
+                numbers = [*own[:changed], number, *own[changed + 1 :]]
                 if self._place_of(numbers) not in self.answers:
                     points.append({key.key: value for key, value in zip(self._varied, numbers, strict=True)})
         self._draw.shuffle(points)
