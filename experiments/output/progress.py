@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import StringIO
+from math import inf
 
 from quadrille.runtime.host.console import draw_line, erase_line, overwrites, remark
 
@@ -43,6 +44,8 @@ class StepCount:
     'evaluated 0 of 432 layouts'
     >>> StepCount("answered", "points", total=1000, done=910, kept=lambda: 900).words(2.0)
     'answered 910 of 1000 points, 5 a second, about 18 s left'
+    >>> StepCount("answered", "points", total=1000, done=10, most_seconds=8.0).words(2.0)
+    'answered 10 of at most 1000 points, 5 a second, about 6 s left'
 
     Parameters
     ----------
@@ -51,6 +54,7 @@ class StepCount:
     done : number of steps that are done
     note : function that returns further text, between the count and the time left
     kept : function that returns the number of steps of an earlier run, which take no time; None without one
+    most_seconds : time from now on after which the work ends with the steps that are done; infinite for none [s]
     """
 
     verb: str
@@ -59,6 +63,8 @@ class StepCount:
     done: int = 0
     note: Callable[[], str] = field(default=str)
     kept: Callable[[], int] | None = None
+    most_seconds: float = inf
+    _begun: float = field(default_factory=time.monotonic, init=False)
 
     def words(self, elapsed: float) -> str:
         """The count, the mean rate since the start, and the time left at this rate.
@@ -70,12 +76,15 @@ class StepCount:
         done = min(self.done, self.total)
         new = done - (self.kept() if self.kept else 0)
         rate = f", {rough_rate(new / elapsed)}" if new > 0 and elapsed else ""
-        left = f", about {rough_seconds(elapsed / new * (self.total - done))} left" if new > 0 else ""
-        return f"{self.verb} {done} of {self.total} {self.noun}{self.note()}{rate}{left}"
+        seconds = min(elapsed / new * (self.total - done), max(0.0, self.most_seconds - elapsed)) if new > 0 else 0.0
+        left = f", about {rough_seconds(seconds)} left" if new > 0 else ""
+        total = f"at most {self.total}" if self.most_seconds < inf else f"{self.total}"
+        return f"{self.verb} {done} of {total} {self.noun}{self.note()}{rate}{left}"
 
     def share(self) -> float:
-        """The share of the steps that are done."""
-        return min(1.0, self.done / self.total) if self.total else 1.0
+        """The share of the steps that are done, or of the time that has passed if it is larger."""
+        passed = (time.monotonic() - self._begun) / self.most_seconds
+        return min(1.0, max(passed, self.done / self.total)) if self.total else 1.0
 
 
 def rough_rate(rate: float) -> str:

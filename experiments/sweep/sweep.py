@@ -22,10 +22,11 @@ from quadrille.experiments.output.progress import StepCount, progress_line
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.sweep.sweep_points import SweepPoint
 from quadrille.experiments.sweep.sweep_report import reason_lines, sweep_table, write_files
-from quadrille.experiments.sweep.sweep_result import NOT_REACHED, Sweep, SweepAnswer, sweep_rows
+from quadrille.experiments.sweep.sweep_result import NOT_REACHED, Sweep, SweepAnswer, point_text, sweep_rows
 from quadrille.experiments.sweep.varied_key import VariedKey
-from quadrille.experiments.tasks.answer_tasks import StoredTasks, answer_points, answer_tasks
+from quadrille.experiments.tasks.answer_tasks import StoredTasks, answer_group, answer_points, answer_tasks
 from quadrille.experiments.tasks.task_options import TaskOptions
+from quadrille.experiments.tasks.task_store import TaskStore
 from quadrille.runtime.host.console import remark, remark_all
 from quadrille.runtime.launching.supervise import signals_as_interrupts
 
@@ -98,11 +99,7 @@ def sweep(
 
     saved = SavedAnswers(to, write_answers)
     with options.open_store() as store:
-        stored: StoredTasks[Point, SweepAnswer] | None = None
-        if store is not None:
-            stored = StoredTasks(
-                store=store, function="sweep point", arguments=arguments, form=SweepAnswer, label=label
-            )
+        stored = _stored_points(store, arguments, label)
         try:
             put_answers(
                 answers,
@@ -150,38 +147,34 @@ def search_sweep(
     InputError : no point is accepted, a file or the store cannot be written, or the search is not installed
     RunError : a worker ended early, or the store cannot be written any more
     """
-    from quadrille.experiments.sweep.point_search import best_places, search_points
+    from quadrille.experiments.sweep.point_search import TOGETHER, best_places, search_points
 
     search.check()
     to, options = destinations or Destinations(), options or TaskOptions()
-    step_count = StepCount("answered", "points", int(min(search.points, len(points))))
+    most = int(min(search.points, len(points)))
+    step_count = StepCount("answered", "points", most, most_seconds=search.seconds)
     answers: dict[int, SweepAnswer] = {}
 
     def searched() -> Sweep:
         """The answers so far, in the order of the full product."""
         places = sorted(answers)
-        return _sweep_result([points[place] for place in places], description, [answers[place] for place in places])
+        asked = [points[place] for place in places]
+        return _sweep_result(asked, description, [answers[place] for place in places], compared=False)
 
-    with options.open_store() as store, progress_line(step_count.words, share=step_count.share, shown=not to.quiet):
-        stored: StoredTasks[Point, SweepAnswer] | None = None
-        if store is not None:
-            stored = StoredTasks(
-                store=store, function="sweep point", arguments=arguments, form=SweepAnswer, label=label
-            )
+    with options.open_store() as store:
+        stored = _stored_points(store, arguments, label)
+        workers = options.workers(question, min(TOGETHER, most))
 
         def answers_at(places: Sequence[int]) -> list[SweepAnswer]:
-            together = [NOT_REACHED] * len(places)
-            asked = (points[place][1] for place in places)
-            try:
-                put_answers(together, asked, question, options, stored=stored, quiet=True)
-            finally:
-                pairs = zip(places, together, strict=True)
-                answers.update((place, answer) for place, answer in pairs if answer is not NOT_REACHED)
+            for number, answer in answer_group((points[place][1] for place in places), workers, stored):
+                answers[places[number]] = answer
                 step_count.done = len(answers)
-            return together
+            return [answers[place] for place in places]
 
         try:
-            search_points(description.varied, answers_at, search)
+            shown = progress_line(step_count.words, share=step_count.share, shown=not to.quiet)
+            with shown, signals_as_interrupts(), closing(workers):
+                search_points(description.varied, answers_at, search)
         except BaseException as error:
             if any(answer.seconds is not None for answer in answers.values()):
                 with suppress(QuadrilleError) if isinstance(error, QuadrilleError) else nullcontext():
@@ -195,9 +188,18 @@ def search_sweep(
     result = searched()
     _present(result, list(answers.values()), description, to)
     for place in best[:MOST_BEST]:
-        words = ", ".join(f"{key}={value}" for key, value in points[place][0].items())
-        remark(f"best of {len(answers)} of {len(points)} points: {words}: {search.words(answers[place])}")
+        amounts = search.words(answers[place])
+        remark(f"best of {len(answers)} of {len(points)} points: {point_text(points[place][0])}: {amounts}")
     return result
+
+
+def _stored_points(
+    store: TaskStore | None, arguments: Callable[[Point], object], label: Callable[[Point], str]
+) -> StoredTasks[Point, SweepAnswer] | None:
+    """The tasks of a sweep with their store; None without a store."""
+    if store is None:
+        return None
+    return StoredTasks(store=store, function="sweep point", arguments=arguments, form=SweepAnswer, label=label)
 
 
 def _present(result: Sweep, answers: Sequence[SweepAnswer], description: SweepDescription, to: Destinations) -> None:
@@ -332,9 +334,20 @@ def predict_points(points: Sequence[tuple[dict[str, str], SweepPoint]], *, jobs:
 
 
 def _sweep_result(
-    points: Sequence[tuple[dict[str, str], Point]], description: SweepDescription, answers: Sequence[SweepAnswer]
+    points: Sequence[tuple[dict[str, str], Point]],
+    description: SweepDescription,
+    answers: Sequence[SweepAnswer],
+    *,
+    compared: bool = True,
 ) -> Sweep:
-    rows, baseline = sweep_rows([(labels, answer) for (labels, _), answer in zip(points, answers, strict=True)])
+    """The answers with the properties that all points share.
+
+    Parameters
+    ----------
+    compared : whether speed-ups compare with the first point that has an answer
+    """
+    labelled = [(labels, answer) for (labels, _), answer in zip(points, answers, strict=True)]
+    rows, baseline = sweep_rows(labelled, compared=compared)
     return Sweep(
         flags={flag: value for flag, value in description.flags.items() if value},
         varied={key.key: key.values for key in description.varied},

@@ -1,6 +1,7 @@
 """`Sweep`: the result of a sweep, with an answer for every point or the reason why there is none."""
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Annotated
 
 import msgspec
@@ -174,6 +175,15 @@ NOT_REACHED = SweepAnswer(reason="not reached: the sweep was interrupted")
 """The answer at a point that a sweep did not reach before it ended."""
 
 
+def point_text(point: Mapping[str, str]) -> str:
+    """The values of the varied keys of a point as text.
+
+    >>> point_text({"gpus": "4", "dtype": "float32"})
+    'gpus=4, dtype=float32'
+    """
+    return ", ".join(f"{key}={value}" for key, value in point.items())
+
+
 class SweepRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, repr_omit_defaults=True):
     """A point of a sweep: the value of every varied key, the answer, and the speed-up over the baseline."""
 
@@ -182,9 +192,10 @@ class SweepRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     speedup: Amount | None = None
 
     def __repr__(self) -> str:
-        point = ", ".join(f"{key}={value}" for key, value in self.point.items())
         seconds = self.answer.seconds
-        return fact_line(self, f"{point}: {self.answer.reason if seconds is None else format_seconds(seconds)}")
+        return fact_line(
+            self, f"{point_text(self.point)}: {self.answer.reason if seconds is None else format_seconds(seconds)}"
+        )
 
     def value(self, column: str) -> object:
         """The value in a column of the rows; None if the point has none."""
@@ -207,7 +218,7 @@ class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     best_grid : whether each point has the best grid
     inputs : SHA-256 of each file that points read, by the flag that names the file
     points : answers of all points
-    baseline : index of the row that speed-ups compare with: the first row that has an answer
+    baseline : index of the row that speed-ups compare with: the first row that has an answer; None for a search
     """
 
     flags: dict[str, str | tuple[str, ...]]
@@ -235,13 +246,12 @@ class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     @property
     def heading(self) -> str:
-        """The number of points, and the point that speed-ups compare with."""
+        """The number of points, of how many if a search asked only some, and the point that speed-ups compare with."""
         count = len(self.points)
-        text = f"{count} point{'s' if count > 1 else ''}, predicted"
         if self.baseline is None:
-            return text
-        point = ", ".join(f"{key}={value}" for key, value in self.points[self.baseline].point.items())
-        return f"{text}; speed-up over {point}"
+            return f"{count} of {prod(map(len, self.varied.values()))} points, predicted"
+        text = f"{count} point{'s' if count > 1 else ''}, predicted"
+        return f"{text}; speed-up over {point_text(self.points[self.baseline].point)}"
 
     @property
     def shown(self) -> list[str]:
@@ -254,15 +264,22 @@ class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         return [*self.varied, *(name for name in results if name in differ or name == "seconds")]
 
 
-def sweep_rows(answers: Sequence[tuple[Mapping[str, str], SweepAnswer]]) -> tuple[tuple[SweepRow, ...], int | None]:
+def sweep_rows(
+    answers: Sequence[tuple[Mapping[str, str], SweepAnswer]], *, compared: bool = True
+) -> tuple[tuple[SweepRow, ...], int | None]:
     """The rows of a sweep with their speed-ups, and the index of the baseline; None if no point has an answer.
 
     >>> answers = (SweepAnswer(reason="too few GPUs"), SweepAnswer(seconds=4), SweepAnswer(seconds=1))
     >>> rows, baseline = sweep_rows([({}, answer) for answer in answers])
     >>> [row.speedup for row in rows], baseline
     ([None, 1.0, 4.0], 1)
+
+    Parameters
+    ----------
+    answers : values of the varied keys, and the answer, of each point
+    compared : whether there is a baseline, the first point that has an answer
     """
-    baseline = next((place for place, (_, answer) in enumerate(answers) if answer.seconds), None)
+    baseline = next((place for place, (_, answer) in enumerate(answers) if compared and answer.seconds), None)
     base = answers[baseline][1].seconds if baseline is not None else None
 
     def speedup(answer: SweepAnswer) -> float | None:

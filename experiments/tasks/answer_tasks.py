@@ -1,6 +1,6 @@
 """`answer_tasks`: the results of many tasks, from a store where it has them, else from workers."""
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -69,14 +69,31 @@ class StoredTasks(Generic[Point, Answer]):
 def answer_tasks(
     points: Iterable[Point], workers: Workers[Point, Answer], stored: StoredTasks[Point, Answer] | None = None
 ) -> Generator[tuple[int, Answer], None, None]:
-    """The index and the result of every task, as soon as it is there.
+    """The index and the result of every task, as soon as it is there. Closing the generator ends the workers.
 
-    Points are taken only as fast as workers take them. Closing the generator ends the workers.
+    Parameters
+    ----------
+    points, workers, stored : as for `answer_group`
+
+    Raises
+    ------
+    RunError : a worker ended before its task was done, or a store that cannot be written
+    """
+    with closing(workers):
+        yield from answer_group(points, workers, stored)
+
+
+def answer_group(
+    points: Iterable[Point], workers: Workers[Point, Answer], stored: StoredTasks[Point, Answer] | None = None
+) -> Iterator[tuple[int, Answer]]:
+    """The index and the result of every task of a group; the workers can take another group then.
+
+    Points are taken only as fast as workers take them.
 
     Parameters
     ----------
     points : arguments of the tasks
-    workers : workers that compute results
+    workers : workers that compute results, and have no other tasks
     stored : results of earlier tasks, which new results join; None without a store
 
     Raises
@@ -93,17 +110,16 @@ def answer_tasks(
                 stored.keep(digest, point, answer)
         return results
 
-    with closing(workers):
-        for number, point in enumerate(points):
-            digest = b"" if stored is None else stored.digest(point)
-            if stored is not None and (answer := stored.result(digest)) is not None:
-                yield number, answer
-            else:
-                under_way[number] = digest, point
-                workers.start(number, point)
-            yield from collect(wait=len(under_way) >= workers.capacity)
-        while under_way:
-            yield from collect(wait=True)
+    for number, point in enumerate(points):
+        digest = b"" if stored is None else stored.digest(point)
+        if stored is not None and (answer := stored.result(digest)) is not None:
+            yield number, answer
+        else:
+            under_way[number] = digest, point
+            workers.start(number, point)
+        yield from collect(wait=len(under_way) >= workers.capacity)
+    while under_way:
+        yield from collect(wait=True)
 
 
 def answer_points(

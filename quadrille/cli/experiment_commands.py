@@ -349,10 +349,10 @@ def sweep(context: click.Context, **values: Any) -> None:
         raise InputError(f"--jobs {jobs} and --slurm {values['slurm']}: one of them is accepted")
     search = parse_search(values)
     if search is not None and values["slurm"]:
-        raise InputError(f"--search {values['search']} and --slurm {values['slurm']}: --jobs N shares a search")
+        raise InputError(
+            f"--search {values['search']} and --slurm {values['slurm']}: --jobs N, or ranks, share a search"
+        )
     ranks = launched_ranks(jobs)
-    if ranks is not None and search is not None:
-        raise InputError(f"--search {values['search']}: ranks of a launcher cannot share it; --jobs N does")
     if ranks is not None and ranks.rank > 0:
         serve_tasks(ranks)
         return
