@@ -25,7 +25,7 @@ from quadrille.experiments.report.scripts import chart_scripts
 
 FOLDER = Path(__file__).resolve().parent
 MEMORY = ("Memory by kind",)
-SHOWN = ("Timeline", "Exposed communication", "Busiest links", "Time by cause", "Critical path")
+SHOWN = ("Timeline", "Exposed communication", "Network by axis", "Busiest links", "Time by cause", "Critical path")
 """Titles of the sections of a report that the page shows, in their order; the exported report has all."""
 PAUSE_SECONDS = 0.25
 """Time after an estimate before the prediction starts, so that a moving slider starts none [s]."""
@@ -268,7 +268,7 @@ def _show_pane(name: str, answer: Answer) -> None:
         head += "<p class='hint'>Remarks of quadrille simulate</p>"
         head += _lines_html("remarks", [_sentence(line) for line in answer.remarks])
     memory = [by_title[title] for title in MEMORY if title in by_title]
-    rest = [by_title[title] for title in SHOWN if title in by_title]
+    rest = [by_title[title] for title in SHOWN if title in by_title and by_title[title].charts]
     _put(f"{name}-head", head, [], "")
     _put_sections(f"{name}-memory", memory)
     if not answer.is_estimate:

@@ -53,6 +53,7 @@ def test_a_page_has_a_section_for_each_question(page):
         "Memory by kind",
         "Timeline",
         "Exposed communication",
+        "Network by axis",
         "Critical path",
         "Busiest links",
         "Ops",
@@ -64,7 +65,7 @@ def test_a_page_has_a_section_for_each_question(page):
 
 def test_charts_are_valid_vega_lite_and_have_text_and_a_table_beside_them(page):
     charts = specs(page)
-    assert len(charts) == 6
+    assert len(charts) == 7
     for spec in charts:
         altair.Chart.from_dict(spec, validate=True)
     assert page.count("<figcaption>") == page.count('role="img" aria-label=') == page.count("<details>") == len(charts)
