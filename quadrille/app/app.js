@@ -51,4 +51,10 @@ document.addEventListener("click", (event) => {
   if (!(number in wholes)) wholes[number] = view.scale("x").domain().slice();
   zoomView(view, document.getElementById("chart-" + number).dataset.zoom, wholes[number], button.dataset.zoom);
 });
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-fold]");
+  if (!button) return;
+  const isOpen = document.getElementById(button.dataset.fold).classList.toggle("unfolded");
+  button.setAttribute("aria-expanded", isOpen);
+});
 window.quadrille = { show, stage };

@@ -13,9 +13,11 @@ from quadrille.algorithms import optional_packages
 from quadrille.algorithms.errors import InputError
 from quadrille.app.answers import reply
 from quadrille.app.questions import file_times
-from quadrille.app.settings import Settings, knob_at_fault
+from quadrille.app.settings import NETWORK, NODE, Settings, knob_at_fault
 from quadrille.app.workers import Workers
 from quadrille.cli.main import main
+from quadrille.topologies.find_machine import find_machine
+from quadrille.topologies.machines.machine_catalogue import MACHINES
 
 LARGE = Settings(gpus=1024, batch=1024).words()
 
@@ -50,12 +52,34 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch, capsys):
         ({"model": "lama"}, "model"),
         ({"machine": "h100"}, "machine"),
         ({"zero": 7}, "zero"),
+        ({"products": "fp8", "machine": "perlmutter"}, "products"),
         ({"more": "--foo"}, "more"),
     ],
 )
 def test_the_line_of_a_wrong_setting_stands_beside_its_knob(settings, knob, capsys):
     assert main(["simulate", *Settings(**settings).words()]) == 2
     assert knob_at_fault(capsys.readouterr().err.strip()) == knob
+
+
+@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize(("knob", "path"), [("network", NETWORK), ("node", NODE)])
+def test_a_slider_is_shown_only_where_the_machine_takes_its_number(name, knob, path):
+    try:
+        find_machine(name, [f"{path}=x2"], gpus=8)
+        is_taken = True
+    except InputError:
+        is_taken = False
+    assert is_taken or knob in Settings(machine=name).lacking
+    if knob == "network":
+        assert (knob in Settings(machine=name).lacking) == (MACHINES[name].gpus == MACHINES[name].gpus_per_node)
+
+
+@pytest.mark.parametrize(("model", "has_experts"), [("llama3-8b", False), ("mixtral-8x7b", True)])
+def test_experts_are_cut_only_in_models_with_experts(model, has_experts):
+    settings = Settings(model=model, expert=4, expert_tensor=2)
+    assert ("expert=4" in " ".join(settings.without_lacking().words())) == has_experts
+    assert "expert=4,expert_tensor=2" in " ".join(settings.words())
+    assert knob_at_fault("grid expert_tensor=2: accepted are 1") == "expert_tensor"
 
 
 @pytest.mark.parametrize("more", ["'--zero", "--zero 1 job.toml"])
