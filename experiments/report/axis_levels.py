@@ -110,9 +110,11 @@ def axis_levels_section(record: Record, machine: Machine | None, exposed: Mappin
         (each.name, format_bytes(each.sent_bytes), format_seconds(each.exposed_seconds), _levels_text(each))
         for each in traffic
     ]
-    farthest = ", ".join(f"{each.axis} up to {each.farthest.name}" for each in traffic)
+    farthest = ", ".join(
+        f"{each.axis} {'up to ' if each.farthest.kind else ''}{each.farthest.name}" for each in traffic
+    )
     label = (
-        f"How far messages between neighbours along each axis go: {farthest}. A point stands at each level where some "
+        f"Messages between neighbours along each axis stay or go: {farthest}. A point stands at each level where some "
         "turn back. Wide lines are exposed longer. Above a line is what a rank sends in all."
     )
     table = Table(("axis", "sent by a rank", "exposed", "pairs of neighbours by level"), rows)

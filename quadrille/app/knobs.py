@@ -74,10 +74,10 @@ class Knobs:
 
     def set_all(self, settings: Settings) -> None:
         """Turn all knobs to these positions."""
-        self._turn(settings, self._setters)
+        self._move_to(settings, self._setters)
         self._changed(settings)
 
-    def _turn(self, settings: Settings, names: Iterable[str]) -> None:
+    def _move_to(self, settings: Settings, names: Iterable[str]) -> None:
         """Turn some knobs to their positions in the settings, and tell nobody."""
         self._quiet = True
         for name in names:
@@ -107,7 +107,7 @@ class Knobs:
         settings = replace(self.settings, **{name: value})
         if name in ("model", "machine"):
             settings = settings.without_lacking()
-        self._turn(settings, settings.lacking)
+        self._move_to(settings, settings.lacking)
         self._changed(self.settings)
 
     def _build(self) -> None:

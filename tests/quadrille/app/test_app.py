@@ -201,9 +201,9 @@ def test_on_a_phone_the_settings_are_folded_until_they_are_asked_for(page):
 
 def test_the_network_is_drawn_by_axis(page):
     label = page.evaluate(
-        "[...document.querySelectorAll('figcaption')].map(e => e.textContent).find(e => /axis go/.test(e))"
+        "[...document.querySelectorAll('figcaption')].map(e => e.textContent).find(e => /along each axis/.test(e))"
     )
-    assert "pipeline up to in a node" in label
+    assert "pipeline in a node" in label
 
 
 def test_an_address_with_a_wrong_knob_says_so(page, address):
