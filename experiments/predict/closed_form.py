@@ -27,6 +27,7 @@ Differences from the simulator:
 """
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
@@ -93,7 +94,6 @@ class ClosedFormModel:
     choices : algorithm and library of each kind of collective
     threads : number of BLAS threads of each rank; by default its share of the host's cores
     rings : bandwidth of rings by stride and number of members [B/s]; by default computed from the links
-    at_once : whether messages that a collective posts at once share the links; by default they take turns
     """
 
     def __init__(
@@ -104,12 +104,10 @@ class ClosedFormModel:
         choices: Choices,
         threads: int | None = None,
         rings: Mapping[tuple[int, int], float] | None = None,
-        *,
-        at_once: bool = False,
     ) -> None:
         self._machine = machine
         self._choices = choices
-        self._rings, self._at_once = rings or {}, at_once
+        self._rings, self._at_once = rings or {}, False
         self._placement = placement = place_ranks(machine, ranks)
         engine = FlowEngine(simpy.Environment())
         wiring = ResourceDemands(machine, ranks, engine, placement=placement)
@@ -120,6 +118,15 @@ class ClosedFormModel:
         self._compute = ComputeModel(machine, dtype, wanted, min(neighbours, cores))
         self._crowd = max(1.0, neighbours * min(wanted, cores) / cores)
         self._memory_crowd = max(1.0, neighbours / cores)
+
+    def at_once(self, rings: Mapping[tuple[int, int], float]) -> "ClosedFormModel":
+        """The model with these rings, in which messages of a collective that are posted at once share the links.
+
+        Without it they take turns.
+        """
+        model = copy(self)
+        model._rings, model._at_once = rings, True
+        return model
 
     def closed_form(self, schedule: Schedule) -> ClosedForm:
         """The closed-form time of the program of rank 0, which has the largest blocks."""
@@ -201,6 +208,8 @@ class ClosedFormModel:
         shard_bytes = op_traffic.item_bytes * max(
             (stop - start for start, stop in _shard_ranges(op_traffic)), default=0
         )
+        if self._at_once and op_traffic.lowered.at_once and shard_bytes:
+            return self.hops.all_pairs_link(grid, op.axis, shard_bytes).seconds(shard_bytes)
         if algorithm not in ("ring", "pipelined"):
             return self._by_steps(op, op_traffic, grid)
         link = self.ring_link(grid, op.axis, shard_bytes)
@@ -225,25 +234,16 @@ class ClosedFormModel:
                 return self._by_steps(op, op_traffic, grid)
 
     def _by_steps(self, op: CommunicationOp, op_traffic: Traffic, grid: Grid) -> float:
-        """The sum over the steps of the time of the slowest member [s]: α + n / β of its hop and its size.
-
-        The messages of a direct all-to-all may instead share the links, all at once.
-        """
-        total, sizes, is_at_once = 0.0, 0, self._at_once and op_traffic.lowered.at_once
+        """The sum over the steps of the time of the slowest member [s]: α + n / β of its hop and its size."""
+        total = 0.0
         for index in range(op_traffic.lowered.steps):
             steps = [op_traffic.lowered.step(member, index) for member in range(grid.length(op.axis))]
+            peers = tuple(member if step.send_to is None else step.send_to for member, step in enumerate(steps))
             sent = (ranges(step.send, op_traffic.edges) for step in steps)
             size = op_traffic.item_bytes * max(sum(stop - start for start, stop in run) for run in sent)
-            sizes += size
-            if is_at_once:
-                continue
-            peers = tuple(member if step.send_to is None else step.send_to for member, step in enumerate(steps))
             link = self.hops.step_link(grid, op.axis, peers, size)
             reduces = any(step.reduce for step in steps)
             total += (self._reducing(link, size) if reduces else link).seconds(size)
-        if is_at_once and sizes:
-            mean = sizes // op_traffic.lowered.steps
-            return self.hops.all_pairs_link(grid, op.axis, mean).seconds(mean)
         return total
 
     def _reducing(self, link: AlphaBetaLink, size: int) -> AlphaBetaLink:

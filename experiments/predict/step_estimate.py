@@ -57,8 +57,7 @@ def step_estimate(experiment: TrainingExperiment, machine: Machine) -> StepEstim
     size, choices = experiment.grid.size, execution.choices
     model = ClosedFormModel(machine, experiment.dtype, size, choices, execution.threads)
     if choices.implementation == "nccl":
-        rings = ring_bandwidths(experiment.grid, model, network_of(machine))
-        model = ClosedFormModel(machine, experiment.dtype, size, choices, execution.threads, rings, at_once=True)
+        model = model.at_once(ring_bandwidths(experiment.grid, model, network_of(machine)))
     costs_of = lru_cache(KEPT)(lambda sampled: sample_costs(sampled, model))
     step = closed_form_step(experiment, costs_of, model)
     memory = largest_memory(experiment.applied_schedule(), execution.choices)
