@@ -37,7 +37,7 @@ WITH_CUPY = cuda=$$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*
 	fi;
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check docs docs-outputs fuzz fuzz-files crashes kills kills-sweep bench bench-simulator bench-runtime bench-gpu test-gpu gpu-wheels gpu-all \
+.PHONY: help setup run test check docs docs-outputs fuzz fuzz-files crashes kills kills-sweep bench bench-simulator bench-runtime bench-app bench-gpu test-gpu gpu-wheels gpu-all \
 	studies wheel clean
 
 help: ## list the targets
@@ -114,6 +114,9 @@ bench-simulator: $(INSTALLED) ## the speed of the network simulator, beside SimG
 
 bench-runtime: $(INSTALLED) ## the speed of our product, beside that of peers that are installed
 	@"$(QUADRILLE)" study runtime-speed $(ARGS)
+
+bench-app: $(INSTALLED) ## the time from a move of a slider of the app to its answer, at 1,024 GPUs, in a headless browser
+	@"$(VENV_PYTHON)" -m tests.support.app_moves
 
 test-gpu: $(INSTALLED) ## the tests on a CUDA device; skipped with a reason where there is none
 	@$(WITH_CUPY) "$(VENV_PYTHON)" -m pytest -m gpu $(ARGS)

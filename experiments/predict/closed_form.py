@@ -27,6 +27,7 @@ Differences from the simulator:
 """
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
@@ -106,7 +107,7 @@ class ClosedFormModel:
     ) -> None:
         self._machine = machine
         self._choices = choices
-        self._rings = rings or {}
+        self._rings, self._at_once = rings or {}, False
         self._placement = placement = place_ranks(machine, ranks)
         engine = FlowEngine(simpy.Environment())
         wiring = ResourceDemands(machine, ranks, engine, placement=placement)
@@ -117,6 +118,15 @@ class ClosedFormModel:
         self._compute = ComputeModel(machine, dtype, wanted, min(neighbours, cores))
         self._crowd = max(1.0, neighbours * min(wanted, cores) / cores)
         self._memory_crowd = max(1.0, neighbours / cores)
+
+    def at_once(self, rings: Mapping[tuple[int, int], float]) -> "ClosedFormModel":
+        """The model with these rings, in which messages of a collective that are posted at once share the links.
+
+        Without it they take turns.
+        """
+        model = copy(self)
+        model._rings, model._at_once = rings, True
+        return model
 
     def closed_form(self, schedule: Schedule) -> ClosedForm:
         """The closed-form time of the program of rank 0, which has the largest blocks."""
@@ -198,6 +208,8 @@ class ClosedFormModel:
         shard_bytes = op_traffic.item_bytes * max(
             (stop - start for start, stop in _shard_ranges(op_traffic)), default=0
         )
+        if self._at_once and op_traffic.lowered.at_once and shard_bytes:
+            return self.hops.all_pairs_link(grid, op.axis, shard_bytes).seconds(shard_bytes)
         if algorithm not in ("ring", "pipelined"):
             return self._by_steps(op, op_traffic, grid)
         link = self.ring_link(grid, op.axis, shard_bytes)

@@ -34,6 +34,7 @@ from quadrille.simulator.ranks.resource_demands import ResourceDemands, Transfer
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Ints
 
+ALL_PAIRS = "all pairs"
 Hop = tuple[int, int]
 """Sending and receiving rank."""
 
@@ -56,7 +57,7 @@ class AxisHopCosts:
         self._routes = routes_of(machine, placement.net)
         parts = (machine.host, machine.network)
         self._linear = not any(part.transfer for part in parts if part is not None)
-        self._links: dict[tuple[tuple[int, ...], int, int], AlphaBetaLink] = {}
+        self._links: dict[tuple[object, ...], AlphaBetaLink] = {}
 
     def axis_link(self, grid: Grid, axis: Axis, distance: int = 1, size: int = 1) -> AlphaBetaLink:
         """The hop cost of a step in which every rank sends `size` bytes to the rank `distance` further along the axis.
@@ -80,6 +81,18 @@ class AxisHopCosts:
             ]
             exchange = all(peers[peer] == coordinate for coordinate, peer in enumerate(peers))
             self._links[key] = self._slowest(hops, size, "exchange" if exchange else "shift")
+        return self._links[key]
+
+    def all_pairs_link(self, grid: Grid, axis: Axis, size: int) -> AlphaBetaLink:
+        """The hop cost if every member of all groups of the axis sends `size` bytes to every other, all at once."""
+        length, stride = grid.length(axis), grid.stride(axis)
+        size = 1 if self._linear else max(1, size)
+        key = (ALL_PAIRS, length, stride, size)
+        if key not in self._links:
+            ranks = range(self._ranks)
+            first = [rank - rank // stride % length * stride for rank in ranks]
+            hops = [(rank, first[rank] + member * stride) for rank in ranks for member in range(length)]
+            self._links[key] = self._slowest([(a, b) for a, b in hops if a != b], size, "exchange")
         return self._links[key]
 
     def _slowest(self, hops: Sequence[Hop], size: int, pattern: str) -> AlphaBetaLink:

@@ -93,19 +93,33 @@ def predict(
             announce=True,
         )
         record = _with_choices(record, chosen)
-    named = not experiment.execution.choices.by_machine
-    jitter = prepared.experiment.execution.jitter
-    has_noise = jitter is not None and jitter.draws
-    remark_all([*_bound_remark(record, named=named, has_noise=has_noise), *experiment.remarks(prepared.schedule)])
     table_warns = record.fits is False and not isinstance(experiment, MatmulExperiment) and not destinations.to_stdout
-    remark_all(_remarks(prepared, 0 if table_warns else record.peak_bytes_per_rank_max))
-    if len(set(prepared.nodes)) > 1 and prepared.experiment.execution.choices.implementation == "own":
-        from quadrille.experiments.predict.idle_cards import idle_cards_remarks
-
-        remark_all(idle_cards_remarks(prepared))
+    remark_all(prediction_remarks(experiment, prepared, record, is_fit_shown=table_warns))
     remark_all(calibration_warnings(machine, "" if destinations.detail == "all" else "--verbose shows them"))
     record = order.with_order_choice(record) if order else record
     write_results(destinations, record, timeline, partial(_counters, prepared, record, timeline))
+
+
+def prediction_remarks(
+    experiment: "Experiment", prepared: PreparedExperiment, record: Record, *, is_fit_shown: bool
+) -> list[str]:
+    """What a user should know about a prediction: granularity, what stands for what, and what the machine lacks.
+
+    Parameters
+    ----------
+    experiment : experiment before the machine decides on collectives
+    prepared : the same experiment, with its schedule and rank placement
+    is_fit_shown : whether a warning that the memory does not fit stands beside the remarks
+    """
+    named, jitter = not experiment.execution.choices.by_machine, prepared.experiment.execution.jitter
+    lines = _bound_remark(record, named=named, has_noise=jitter is not None and jitter.draws)
+    lines += experiment.remarks(prepared.schedule)
+    lines += _remarks(prepared, 0 if is_fit_shown else record.peak_bytes_per_rank_max)
+    if len(set(prepared.nodes)) > 1 and prepared.experiment.execution.choices.implementation == "own":
+        from quadrille.experiments.predict.idle_cards import idle_cards_remarks
+
+        lines += idle_cards_remarks(prepared)
+    return lines
 
 
 def _counters(prepared: PreparedExperiment, record: Record, timeline: Timeline, shown: Timeline) -> "Sequence[Counter]":
@@ -357,7 +371,7 @@ def _rings_remark(record: Record, *, has_noise: bool) -> list[str]:
 def _remarks(prepared: PreparedExperiment, peak_bytes: int) -> list[str]:
     """Remarks for the user about a prediction that are not in the record."""
     machine, device, dtype = prepared.machine, prepared.device, prepared.experiment.dtype
-    lines = []
+    lines = _larger_remark(prepared)
     if oversubscribed := device.remark(machine):
         lines.append(oversubscribed)
     if not device.fits(machine, peak_bytes):
@@ -374,6 +388,16 @@ def _remarks(prepared: PreparedExperiment, peak_bytes: int) -> list[str]:
         accepted = ", ".join(machine.device.peak_flops_per_second)
         lines.append(f"{machine.name} gives no speed for {dtype}, only for {accepted}")
     return [*lines, *_pipeline_remark(prepared), *_experts_remark(prepared)]
+
+
+def _larger_remark(prepared: PreparedExperiment) -> list[str]:
+    """A remark that a named machine has fewer GPUs than the experiment has ranks; empty otherwise."""
+    from quadrille.topologies.machines.machine_catalogue import MACHINES
+
+    name, ranks = prepared.machine.name, prepared.experiment.grid.size
+    if name not in MACHINES or ranks <= MACHINES[name].gpus:
+        return []
+    return [f"{name} has {MACHINES[name].gpus:,} GPUs: this is a larger machine of the same kind, with {ranks:,}"]
 
 
 def _pipeline_remark(prepared: PreparedExperiment) -> list[str]:

@@ -1,20 +1,25 @@
 """`step_estimate`: the time and memory of a training step in tenths of a second, before its prediction.
 
 The time is the closed form by which `quadrille rank` orders configurations: a few layers and microbatches, combined in
-the order of the pipeline's slots, with ring bandwidths computed from the links. The memory is that of the prediction.
+the order of the pipeline's slots.  Rings of NCCL between nodes use all cards of a node, and all-to-alls send all their
+messages at once.  The memory is that of the prediction.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import gcd
 
+from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.memory import ON_HOST, largest_memory
 from quadrille.experiments.predict.closed_form import ClosedFormModel
 from quadrille.experiments.predict.prepared_experiment import with_machine_choices
 from quadrille.experiments.predict.sampled_step import closed_form_step, sample_costs
 from quadrille.experiments.workloads.product_peak import check_products
 from quadrille.experiments.workloads.training import TrainingExperiment
+from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.network import Network
 
 KEPT = 64
 """Number of samples whose costs are kept for other numbers of stages and microbatches."""
@@ -49,8 +54,37 @@ def step_estimate(experiment: TrainingExperiment, machine: Machine) -> StepEstim
     check_products(experiment, machine)
     experiment = with_machine_choices(experiment, machine)
     execution = experiment.execution
-    model = ClosedFormModel(machine, experiment.dtype, experiment.grid.size, execution.choices, execution.threads)
+    size, choices = experiment.grid.size, execution.choices
+    model = ClosedFormModel(machine, experiment.dtype, size, choices, execution.threads)
+    if choices.implementation == "nccl":
+        model = model.at_once(ring_bandwidths(experiment.grid, model, network_of(machine)))
     costs_of = lru_cache(KEPT)(lambda sampled: sample_costs(sampled, model))
     step = closed_form_step(experiment, costs_of, model)
     memory = largest_memory(experiment.applied_schedule(), execution.choices)
     return StepEstimate(step.seconds, {str(kind): size for kind, size in memory.items()})
+
+
+def ring_bandwidths(grid: Grid, model: ClosedFormModel, net: Network) -> dict[tuple[int, int], float]:
+    """The bandwidth of NCCL's rings between nodes, by stride and number of members [B/s].
+
+    A ring in rank order leaves a node by one card.  NCCL lays rings in several channels, which leave a node by all of
+    its cards; the rings of a node share the cards.  A ring in a node limits what its channels carry together:
+
+        β = min(β_node, β_card · max(1, cards / rings of a node))
+
+    Source: NVIDIA, "NCCL user guide", environment variable NCCL_CROSS_NIC.
+
+    Parameters
+    ----------
+    model : model with the bandwidths of rings in rank order
+    """
+    bandwidths: dict[tuple[int, int], float] = {}
+    in_node = model.ring_link(Grid(x=gcd(net.per_node, grid.size)), "x").bandwidth
+    for axis in grid.axes:
+        stride, length = grid.stride(axis), grid.length(axis)
+        if length == 1 or stride * length <= net.per_node or net.cards_per_node == net.per_node == 1:
+            continue
+        card = model.ring_link(grid, axis).bandwidth
+        channels = max(1, net.cards_per_node // min(stride, net.per_node))
+        bandwidths[stride, length] = max(card, min(in_node, card * channels))
+    return bandwidths

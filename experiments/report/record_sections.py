@@ -13,6 +13,7 @@ from quadrille.experiments.explain.explanation import Explanation, explain_recor
 from quadrille.experiments.output.tables import percent
 from quadrille.experiments.records.record_table import activity, op_description, shown_ops
 from quadrille.experiments.report.amounts import memory_unit, time_text, time_unit
+from quadrille.experiments.report.axis_levels import axis_levels_section
 from quadrille.experiments.report.charts import bars, stacked_bars
 from quadrille.experiments.report.elements import Chart, Part, Section, Table
 from quadrille.experiments.report.link_drawing import links_section
@@ -48,6 +49,7 @@ def record_part(record: Record, source: str, timeline: Timeline | None) -> Part:
         *_record_memory(record, machine),
         _timeline_section(record, timeline),
         *_exposed_section(record),
+        *axis_levels_section(record, machine.machine if machine.network is not None else None, exposed_by_axis(record)),
         *path_section(explanation),
         *links_section(explanation.links, machine.network, next(map(_sentence, explanation.lacking), "")),
         _ops_section(record),

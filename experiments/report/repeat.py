@@ -15,6 +15,11 @@ OUTPUTS = (
     *("quiet", "verbose"),
 )
 """Flags of the output of one run, which no experiment file keeps."""
+SWITCHES = (
+    *("approximate", "sequence-parallel", "sparse-states", "fp8-param-gather", "verify", "quiet", "verbose"),
+    *("no-fold", "no-fold-time", "no-memory", "no-local", "powers-of-two", "best-grid"),
+)
+"""Flags without a value: the word after them is not theirs."""
 REPEATABLE = ("set", "vary", "fail", "degrade", "slow")
 """Flags that may be given several times."""
 
@@ -74,7 +79,7 @@ def _values(words: Sequence[str]) -> dict[str, Toml] | None:
             return None
         name, has_value, value = words[place].removeprefix("--").partition("=")
         place += 1
-        if not has_value and place < len(words) and not words[place].startswith("--"):
+        if not has_value and name not in SWITCHES and place < len(words) and not words[place].startswith("--"):
             has_value, value = "=", words[place]
             place += 1
         if name in REPEATABLE:

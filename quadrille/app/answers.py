@@ -28,7 +28,13 @@ from quadrille.app.questions import Answer, Refusal, Words, file_times
 from quadrille.cli import experiment_commands
 from quadrille.cli.app import app
 from quadrille.cli.error_lines import usage_line, with_flag
-from quadrille.experiments.predict.predict import choose_order, predict_record_and_timeline
+from quadrille.experiments.predict.predict import (
+    calibration_warnings,
+    choose_order,
+    predict_prepared,
+    prediction_remarks,
+)
+from quadrille.experiments.predict.prepared_experiment import prepare
 from quadrille.experiments.predict.step_estimate import step_estimate
 from quadrille.experiments.report.elements import Part
 from quadrille.experiments.report.record_sections import memory_section, record_part
@@ -124,7 +130,10 @@ def prediction(words: Words) -> Answer:
     command = ("quadrille", "simulate", *words)
     if experiment.execution.any_order:
         experiment = choose_order(experiment, machine, granularity=question.granularity).with_chosen_order(experiment)
-    record, timeline = predict_record_and_timeline(experiment, machine, command, granularity=question.granularity)
+    prepared = prepare(experiment, machine)
+    record, timeline = predict_prepared(prepared, command, granularity=question.granularity)
+    remarks = prediction_remarks(experiment, prepared, record, is_fit_shown=record.fits is False)
+    remarks += calibration_warnings(machine)
     part = record_part(record, "this command's answer", timeline)
     return Answer(
         words=words,
@@ -132,7 +141,7 @@ def prediction(words: Words) -> Answer:
         seconds=record.seconds,
         device_bytes=record.peak_bytes_per_rank_max,
         figures=figures_of(record),
-        remarks=question.remarks,
+        remarks=(*question.remarks, *(remark for remark in remarks if remark not in question.remarks)),
     )
 
 

@@ -32,6 +32,17 @@ async function show(place, html, entries, prefix) {
   element.dataset.drawn = entries.length;
 }
 
+// Says below the last verdict what is under way; the next answer replaces it.
+function stage(place, line) {
+  const element = document.getElementById(place);
+  if (!element) return;
+  element.querySelector(".stage")?.remove();
+  const text = document.createElement("p");
+  text.className = "stage";
+  text.textContent = line;
+  element.querySelector(".verdict")?.after(text);
+}
+
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button[data-zoom]");
   if (!button || !views[button.dataset.chart]) return;
@@ -40,4 +51,10 @@ document.addEventListener("click", (event) => {
   if (!(number in wholes)) wholes[number] = view.scale("x").domain().slice();
   zoomView(view, document.getElementById("chart-" + number).dataset.zoom, wholes[number], button.dataset.zoom);
 });
-window.quadrille = { show };
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-fold]");
+  if (!button) return;
+  const isOpen = document.getElementById(button.dataset.fold).classList.toggle("unfolded");
+  button.setAttribute("aria-expanded", isOpen);
+});
+window.quadrille = { show, stage };

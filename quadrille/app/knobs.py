@@ -1,6 +1,6 @@
 """The knobs of the page: an element for each setting, with the line of a fault beside it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -22,6 +22,7 @@ LAYOUT = {
     "depth": "sharded weights (z)",
     "context": "context",
     "expert": "expert",
+    "expert_tensor": "expert tensor",
 }
 OVERLAP_NAMES = {"oar": "all-reduce", "ors": "reduce-scatter", "oag": "all-gather"}
 NUMBERS = {"batch": "sequences of a step", "interleave": "chunks of a stage"}
@@ -30,9 +31,18 @@ CHOICES: Mapping[str, tuple[str, Mapping[Any, str | None]]] = {
     "machine": ("machine", dict.fromkeys(MACHINES)),
     "scheme": ("scheme", SCHEMES),
     "zero": ("ZeRO stage", {stage: str(stage) for stage in range(4)}),
+    "products": (
+        "precision of products",
+        {"dtype": "that of the machine", "fp8": "FP8", "mxfp8": "MXFP8", "nvfp4": "NVFP4"},
+    ),
     "recompute": ("recompute", dict.fromkeys(get_args(Recompute))),
     "pipeline_schedule": ("order of passes", dict.fromkeys(get_args(PipelineSchedule))),
 }
+TITLE = (
+    "<div class='top'><h1>Quadrille</h1><button data-fold='settings' aria-controls='settings' aria-expanded='false'>"
+    "Settings</button></div>"
+)
+"""The title, and the button that unfolds the settings on a phone."""
 WHOLE_NUMBER = "a whole number from 1 is accepted"
 
 
@@ -56,18 +66,32 @@ class Knobs:
     def __init__(self, settings: Settings, changed: Callable[[Settings], None]) -> None:
         self.settings, self._changed = settings, changed
         self._faults: dict[str, ui.label] = {}
+        self._places: dict[str, ui.element] = {}
         self._setters: dict[str, Callable[[Any], object]] = {}
         self._quiet = False
         self._build()
+        self._hide_lacking()
 
     def set_all(self, settings: Settings) -> None:
         """Turn all knobs to these positions."""
+        self._move_to(settings, self._setters)
+        self._changed(settings)
+
+    def _move_to(self, settings: Settings, names: Iterable[str]) -> None:
+        """Turn some knobs to their positions in the settings, and tell nobody."""
         self._quiet = True
-        for name, setter in self._setters.items():
-            setter(getattr(settings, name))
+        for name in names:
+            self._setters[name](getattr(settings, name))
         self._quiet = False
         self.settings = settings
-        self._changed(settings)
+        self._hide_lacking()
+
+    def _hide_lacking(self) -> None:
+        """Hide the knobs that the machine or the model lacks; one that an address has turned stays, for its fault."""
+        first = Settings()
+        for name, place in self._places.items():
+            is_turned = getattr(self.settings, name) != getattr(first, name)
+            place.set_visibility(name not in self.settings.lacking or is_turned)
 
     def show_fault(self, line: str) -> None:
         """Show the line of a refused setting beside its knob; an empty line shows none."""
@@ -80,11 +104,18 @@ class Knobs:
         """Take a new position, and tell the page."""
         if self._quiet or value is None or getattr(self.settings, name) == value:
             return
-        self.settings = replace(self.settings, **{name: value})
+        settings = replace(self.settings, **{name: value})
+        if name in ("model", "machine"):
+            settings = settings.without_lacking()
+        self._move_to(settings, settings.lacking)
         self._changed(self.settings)
 
     def _build(self) -> None:
-        ui.html("<h1>Quadrille</h1>", sanitize=False)
+        ui.html(TITLE, sanitize=False).classes("w-full")
+        with ui.element("div").classes("settings").props("id=settings"):
+            self._build_settings()
+
+    def _build_settings(self) -> None:
         for name in ("model", "machine"):
             self._choice(name)
         self._gpus()
@@ -98,7 +129,8 @@ class Knobs:
         self._number("batch", NUMBERS["batch"])
         self._slider("micro_batch", "microbatch", MICRO_BATCHES, lambda value: f"{value}")
         self._overlap()
-        self._choice("recompute")
+        for name in ("recompute", "products"):
+            self._choice(name)
         ui.html("<h2>What if</h2>", sanitize=False)
         for name, caption in (("network", "bandwidth of the network"), ("node", "bandwidth in a node")):
             self._slider(name, caption, FACTORS, lambda value: f"× {value:g}")
@@ -115,6 +147,7 @@ class Knobs:
             label = ui.label("").classes("fault").props("role=alert")
             label.set_visibility(False)
         self._faults[name] = label
+        self._places[name] = whole
         return inside
 
     def _choice(self, name: str) -> None:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from quadrille.algorithms.errors import InputError
 from quadrille.app.knobs import Knobs, check_choices
-from quadrille.app.questions import Answer, Refusal
+from quadrille.app.questions import Answer, Refusal, Reply, Words
 from quadrille.app.settings import Settings
 from quadrille.app.workers import Workers
 from quadrille.experiments.report.elements import Section
@@ -25,11 +25,14 @@ from quadrille.experiments.report.scripts import chart_scripts
 
 FOLDER = Path(__file__).resolve().parent
 MEMORY = ("Memory by kind",)
-SHOWN = ("Timeline", "Exposed communication", "Busiest links", "Time by cause", "Critical path")
+SHOWN = ("Timeline", "Exposed communication", "Network by axis", "Busiest links", "Time by cause", "Critical path")
 """Titles of the sections of a report that the page shows, in their order; the exported report has all."""
 PAUSE_SECONDS = 0.25
 """Time after an estimate before the prediction starts, so that a moving slider starts none [s]."""
+ESTIMATE_SECONDS = 2.0
+"""The longest time of an estimate; after it the prediction follows without one [s]."""
 ESTIMATE = "An estimate; the prediction follows."
+NO_ESTIMATE = f"The estimate takes longer than {ESTIMATE_SECONDS:g} s and is given up; the prediction follows."
 HEAD = (
     '<link rel="stylesheet" href="/quadrille/app.css"><script defer src="/quadrille/vega.js"></script>'
     '<script defer src="/quadrille/app.js"></script>'
@@ -38,11 +41,11 @@ HEAD = (
 
 def prepare_page() -> None:
     """Register the page, its scripts and its style, and start the workers with the server."""
-    # One for estimates, which are never ended; the others for predictions.
+    # Predictions of one page do not keep the estimates of another waiting.
     pools: dict[str, Workers] = {}
 
     async def start() -> None:
-        pools.update(estimate=Workers(1), prediction=Workers())
+        pools.update(estimate=Workers(), prediction=Workers())
         await asyncio.gather(*(pool.start() for pool in pools.values()))
 
     def end() -> None:
@@ -78,7 +81,6 @@ class View:
     def __init__(self, pools: dict[str, Workers], texts: Mapping[str, str]) -> None:
         self._pools, self._client = pools, ui.context.client
         self._task: asyncio.Task[None] | None = None
-        self._estimating = asyncio.Lock()
         self._answer: Answer | None = None
         self._kept: tuple[Settings, Answer] | None = None
         self._predicted: Settings | None = None
@@ -143,7 +145,9 @@ class View:
             if isinstance(estimate, Refusal):
                 self._refuse(estimate.line)
                 return
-            if estimate is not None:
+            if isinstance(estimate, str):
+                _run(f"quadrille.stage('now-head', {msgspec.json.encode(estimate).decode()});")
+            elif estimate is not None:
                 self._show(estimate)
             await asyncio.sleep(PAUSE_SECONDS)
             kept = await self._pools["prediction"].ask("prediction", words)
@@ -153,12 +157,12 @@ class View:
             self._predicted = settings
             self._show(kept)
 
-    async def _estimate(self, words: tuple[str, ...]) -> Answer | Refusal | None:
-        """The estimate; one at a time, which is not given up, so that the next one finds a warm process."""
-        await self._estimating.acquire()
-        asked = asyncio.ensure_future(self._pools["estimate"].ask("estimate", words))
-        asked.add_done_callback(lambda _: self._estimating.release())
-        return await asyncio.shield(asked)
+    async def _estimate(self, words: Words) -> Reply | str:
+        """The estimate, or a line that it takes too long; its process is ended then, and where the user moves on."""
+        try:
+            return await asyncio.wait_for(self._pools["estimate"].ask("estimate", words), ESTIMATE_SECONDS)
+        except TimeoutError:
+            return NO_ESTIMATE
 
     def _refuse(self, line: str) -> None:
         """Show the line beside its knob; the last answer stays, greyed."""
@@ -259,14 +263,25 @@ def _show_pane(name: str, answer: Answer) -> None:
     by_title = {section.title: section for section in answer.part.sections}
     head = f"<p class='verdict'>{escape(answer.part.verdict)}</p>"
     head += f"<p class='stage'>{ESTIMATE}</p>" if answer.is_estimate else ""
-    lines = [*answer.remarks, *answer.part.lines]
-    head += f"<ul class='reasons'>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>" if lines else ""
+    head += _lines_html("reasons", answer.part.lines)
+    if answer.remarks:
+        head += "<p class='hint'>Remarks of quadrille simulate</p>"
+        head += _lines_html("remarks", [_sentence(line) for line in answer.remarks])
     memory = [by_title[title] for title in MEMORY if title in by_title]
-    rest = [by_title[title] for title in SHOWN if title in by_title]
+    rest = [by_title[title] for title in SHOWN if title in by_title and by_title[title].charts]
     _put(f"{name}-head", head, [], "")
     _put_sections(f"{name}-memory", memory)
     if not answer.is_estimate:
         _put_sections(f"{name}-rest", rest)
+
+
+def _lines_html(kind: str, lines: Sequence[str]) -> str:
+    return f"<ul class='{kind}'>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>" if lines else ""
+
+
+def _sentence(line: str) -> str:
+    """A line of the command line as a sentence; a flag or a name at its beginning stays as it is."""
+    return f"{line.rstrip('.')}."
 
 
 def _put_sections(place: str, sections: Sequence[Section]) -> None:

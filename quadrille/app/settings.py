@@ -5,11 +5,13 @@ A knob is a flag of `quadrille simulate`, so whatever the app shows can be repea
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from quadrille.algorithms.errors import InputError, nearest_hint
+from quadrille.algorithms.training.model_shapes import SHAPES
 from quadrille.experiments.report.repeat import experiment_file
+from quadrille.topologies.machines.machine_catalogue import MACHINES
 
 OVERLAPS = ("oar", "ors", "oag")
 SCHEMES = {
@@ -20,7 +22,8 @@ SCHEMES = {
 """Schemes that the app offers, with their names on the page."""
 NETWORK, NODE = "topology.bandwidth_bytes_per_second", "topology.nvlink_bandwidth_bytes_per_second"
 """Paths of the machine's numbers that the sliders of bandwidth multiply."""
-AXES = {"tensor": "x", "depth": "z", "pipeline": "pipeline", "context": "context", "expert": "expert"}
+AXES = {"tensor": "x", "depth": "z", "pipeline": "pipeline", "context": "context"}
+AXES |= {"expert": "expert", "expert_tensor": "expert_tensor"}
 """Axis of the grid of each knob of the layout; the data axis follows from the number of GPUs."""
 
 
@@ -32,10 +35,12 @@ class Settings:
     ----------
     model, machine : names, as `quadrille models` and `quadrille machines` list them
     gpus : number of GPUs
-    tensor, depth, pipeline, context, expert : lengths of the grid along x, z, pipeline, context and expert
+    tensor, depth : lengths of the grid along x and z
+    pipeline, context, expert, expert_tensor : lengths of the grid along these axes
     batch : sequences of a step
     micro_batch : sequences of a microbatch
     scheme : a key of `SCHEMES`
+    products : precision of the products of linear layers
     overlap : kinds of communication beside products
     network, node : factors on the bandwidth of the network and of the links in a node
     more : further flags of `simulate`, as typed
@@ -49,6 +54,7 @@ class Settings:
     pipeline: int = 4
     context: int = 1
     expert: int = 1
+    expert_tensor: int = 1
     batch: int = 512
     micro_batch: int = 1
     interleave: int = 1
@@ -56,6 +62,7 @@ class Settings:
     scheme: str = "megatron+sequence"
     zero: int = 1
     recompute: str = "none"
+    products: str = "dtype"
     overlap: tuple[str, ...] = ()
     network: float = 1.0
     node: float = 1.0
@@ -82,6 +89,7 @@ class Settings:
             "--interleave": (self.interleave, 1),
             "--pipeline-schedule": (self.pipeline_schedule, "1f1b"),
             "--recompute": (self.recompute, "none"),
+            "--products": (self.products, "dtype"),
             "--overlap": (",".join(self.overlap), ""),
         }
         words += [word for flag, (value, default) in usual.items() if value != default for word in (flag, str(value))]
@@ -123,6 +131,26 @@ class Settings:
         """
         values = {name: getattr(self, name) for name in KNOBS if getattr(self, name) != getattr(Settings(), name)}
         return {name: ",".join(value) if isinstance(value, tuple) else str(value) for name, value in values.items()}
+
+    @property
+    def lacking(self) -> frozenset[str]:
+        """The knobs that mean nothing on this machine or for this model.
+
+        >>> sorted(Settings(model="llama3-8b", machine="h100-node").lacking)
+        ['expert', 'expert_tensor', 'network']
+        """
+        lacking = set[str]()
+        if self.model in SHAPES and SHAPES[self.model].experts is None:
+            lacking |= {"expert", "expert_tensor"}
+        if self.machine in MACHINES:
+            named = MACHINES[self.machine]
+            lacking |= {"network"} if named.gpus <= named.gpus_per_node else set()
+            lacking |= {"node"} if NODE.rpartition(".")[2] not in named.numbers else set()
+        return frozenset(lacking)
+
+    def without_lacking(self) -> "Settings":
+        """The settings with every knob that means nothing at its first position."""
+        return replace(self, **{name: getattr(Settings(), name) for name in self.lacking})
 
     def command(self) -> tuple[str, ...]:
         """The words of the whole command line."""

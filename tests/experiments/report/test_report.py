@@ -4,16 +4,18 @@ import json
 import re
 
 import altair
+import click
 import msgspec
 import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record, save_record
+from quadrille.cli.app import app
 from quadrille.cli.main import main
 from quadrille.experiments.explain.explanation import explain_record
 from quadrille.experiments.report.page import json_text, script_text
 from quadrille.experiments.report.record_sections import exposed_by_axis, record_part
-from quadrille.experiments.report.repeat import experiment_file
+from quadrille.experiments.report.repeat import COMMANDS, SWITCHES, experiment_file
 from quadrille.experiments.report.report import report
 
 SIMULATE = "simulate --matmul 512,512,512 --grid z=2,y=2,x=2 --machine perlmutter"
@@ -51,6 +53,7 @@ def test_a_page_has_a_section_for_each_question(page):
         "Memory by kind",
         "Timeline",
         "Exposed communication",
+        "Network by axis",
         "Critical path",
         "Busiest links",
         "Ops",
@@ -62,7 +65,7 @@ def test_a_page_has_a_section_for_each_question(page):
 
 def test_charts_are_valid_vega_lite_and_have_text_and_a_table_beside_them(page):
     charts = specs(page)
-    assert len(charts) == 6
+    assert len(charts) == 7
     for spec in charts:
         altair.Chart.from_dict(spec, validate=True)
     assert page.count("<figcaption>") == page.count('role="img" aria-label=') == page.count("<details>") == len(charts)
@@ -145,10 +148,20 @@ def test_the_experiment_file_repeats_the_record(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", ["", "python mine.py", "quadrille collective all-reduce", "quadrille simulate job.toml"]
+    "command",
+    [
+        *("", "python mine.py", "quadrille collective all-reduce", "quadrille simulate job.toml"),
+        "quadrille simulate --no-fold job.toml",
+    ],
 )
 def test_a_command_without_an_experiment_of_flags_has_no_experiment_file(command):
     assert experiment_file(command) is None
+
+
+def test_switches_are_those_of_the_commands_that_take_an_experiment_file():
+    commands = [app.get_command(click.Context(app), command) for command in COMMANDS]
+    flags = [parameter for command in commands for parameter in command.params if isinstance(parameter, click.Option)]
+    assert {each.opts[0].removeprefix("--") for each in flags if each.is_flag} == set(SWITCHES)
 
 
 @pytest.mark.parametrize(

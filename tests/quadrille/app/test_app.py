@@ -170,6 +170,42 @@ def charts_of(path):
     return json.loads(re.search(r'<script type="application/json" id="specs">(.*?)</script>', path.read_text())[1])
 
 
+def shown_knobs(page):
+    return page.evaluate("[...document.querySelectorAll('.knob')].filter(e => e.offsetHeight).map(e => e.dataset.knob)")
+
+
+def test_knobs_that_the_machine_or_the_model_lacks_are_hidden(page, address):
+    experts = {"expert", "expert_tensor", "network"}
+    assert not experts & {*shown_knobs(page)}
+    page.open(f"{address}/?{urlencode({'model': 'mixtral-8x7b', 'gpus': '16', 'pipeline': '1', 'batch': '8'})}")
+    page.wait("document.querySelector('[data-knob=expert] input')?.offsetHeight > 0")
+    assert experts <= {*shown_knobs(page)}
+    page.open(f"{address}/?{urlencode(SMALL.texts())}")
+    page.wait(PREDICTED)
+
+
+def test_on_a_phone_the_settings_are_folded_until_they_are_asked_for(page):
+    page.resize(390, 844, mobile=True)
+    assert shown_knobs(page) == []
+    page.click(".top button")
+    page.wait("document.querySelector('[data-knob=model] input').offsetHeight > 0")
+    page.fill("[data-knob=tensor] input", "3")
+    page.wait("document.querySelector('.fault:not(.hidden)')?.textContent")
+    page.click(".top button")
+    assert "tensor" in shown_knobs(page)
+    page.fill("[data-knob=tensor] input", "2")
+    page.wait(PREDICTED)
+    page.wait("document.querySelector('#settings').offsetHeight === 0")
+    page.resize(1280, 800)
+
+
+def test_the_network_is_drawn_by_axis(page):
+    label = page.evaluate(
+        "[...document.querySelectorAll('figcaption')].map(e => e.textContent).find(e => /along each axis/.test(e))"
+    )
+    assert "pipeline in a node" in label
+
+
 def test_an_address_with_a_wrong_knob_says_so(page, address):
     page.open(f"{address}/?tensors=2")
     assert page.wait("document.querySelector('.fault:not(.hidden)')?.textContent").startswith("tensors: is no knob")

@@ -2,17 +2,22 @@
 
 import asyncio
 import os
+import signal
 import socket
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from quadrille.algorithms import optional_packages
 from quadrille.algorithms.errors import InputError
+from quadrille.app.answers import reply
 from quadrille.app.questions import file_times
-from quadrille.app.settings import Settings, knob_at_fault
+from quadrille.app.settings import NETWORK, NODE, Settings, knob_at_fault
 from quadrille.app.workers import Workers
 from quadrille.cli.main import main
+from quadrille.topologies.find_machine import find_machine
+from quadrille.topologies.machines.machine_catalogue import MACHINES
 
 LARGE = Settings(gpus=1024, batch=1024).words()
 
@@ -47,12 +52,34 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch, capsys):
         ({"model": "lama"}, "model"),
         ({"machine": "h100"}, "machine"),
         ({"zero": 7}, "zero"),
+        ({"products": "fp8", "machine": "perlmutter"}, "products"),
         ({"more": "--foo"}, "more"),
     ],
 )
 def test_the_line_of_a_wrong_setting_stands_beside_its_knob(settings, knob, capsys):
     assert main(["simulate", *Settings(**settings).words()]) == 2
     assert knob_at_fault(capsys.readouterr().err.strip()) == knob
+
+
+@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize(("knob", "path"), [("network", NETWORK), ("node", NODE)])
+def test_a_slider_is_shown_only_where_the_machine_takes_its_number(name, knob, path):
+    try:
+        find_machine(name, [f"{path}=x2"], gpus=8)
+        is_taken = True
+    except InputError:
+        is_taken = False
+    assert is_taken or knob in Settings(machine=name).lacking
+    if knob == "network":
+        assert (knob in Settings(machine=name).lacking) == (MACHINES[name].gpus == MACHINES[name].gpus_per_node)
+
+
+@pytest.mark.parametrize(("model", "has_experts"), [("llama3-8b", False), ("mixtral-8x7b", True)])
+def test_experts_are_cut_only_in_models_with_experts(model, has_experts):
+    settings = Settings(model=model, expert=4, expert_tensor=2)
+    assert ("expert=4" in " ".join(settings.without_lacking().words())) == has_experts
+    assert "expert=4,expert_tensor=2" in " ".join(settings.words())
+    assert knob_at_fault("grid expert_tensor=2: accepted are 1") == "expert_tensor"
 
 
 @pytest.mark.parametrize("more", ["'--zero", "--zero 1 job.toml"])
@@ -104,3 +131,53 @@ def test_a_question_that_is_given_up_ends_its_process_and_the_next_is_answered()
             workers.close()
 
     asyncio.run(give_up())
+
+
+def test_an_estimate_that_takes_too_long_is_ended_with_a_line_and_the_next_is_answered(monkeypatch):
+    pytest.importorskip("nicegui")
+    from quadrille.app import page
+
+    async def ask_a_stopped_process():
+        workers = Workers(1)
+        view = SimpleNamespace(_pools={"estimate": workers})
+        try:
+            await workers.start()
+            (stopped,) = workers.processes()
+            os.kill(stopped, signal.SIGSTOP)
+            monkeypatch.setattr(page, "ESTIMATE_SECONDS", 0.2)
+            assert await page.View._estimate(view, LARGE) == page.NO_ESTIMATE
+            assert not psutil.pid_exists(stopped)
+            monkeypatch.setattr(page, "ESTIMATE_SECONDS", 60.0)
+            assert (await page.View._estimate(view, LARGE)).is_estimate
+        finally:
+            workers.close()
+
+    asyncio.run(ask_a_stopped_process())
+
+
+def test_a_worker_that_dies_is_a_line_and_the_next_question_is_answered():
+    async def ask_a_killed_process():
+        workers = Workers(1)
+        try:
+            await workers.start()
+            (killed,) = workers.processes()
+            os.kill(killed, signal.SIGSTOP)
+            question = asyncio.create_task(workers.ask("estimate", LARGE))
+            await asyncio.sleep(0.1)
+            os.kill(killed, signal.SIGKILL)
+            refusal = await question
+            assert refusal.line.startswith("the process that computed this answer has ended")
+            assert (await workers.ask("estimate", LARGE)).is_estimate
+        finally:
+            workers.close()
+
+    asyncio.run(ask_a_killed_process())
+
+
+def test_an_answer_has_the_remarks_of_the_command_line(capsys):
+    words = Settings(model="tiny", machine="h100-node", gpus=16, tensor=8, pipeline=1, batch=8, zero=0).words()
+    answer = reply("prediction", words)
+    assert main(["simulate", *words, "--quiet"]) == 0
+    said = [line.removeprefix("quadrille: ") for line in capsys.readouterr().err.splitlines()]
+    assert list(answer.remarks) == said
+    assert "h100-node has 8 GPUs: this is a larger machine of the same kind, with 16" in said

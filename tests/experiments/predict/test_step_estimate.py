@@ -1,0 +1,42 @@
+"""The estimate of a training step beside its prediction, and NCCL's rings beside the cards of a node."""
+
+import pytest
+
+from quadrille.algorithms.schedule.grid import parse_grid
+from quadrille.cli.parsing.flags import TrainingFlags
+from quadrille.cli.parsing.training import parse_training
+from quadrille.experiments.predict.closed_form import ClosedFormModel
+from quadrille.experiments.predict.predict import prediction_record
+from quadrille.experiments.predict.prepared_experiment import with_machine_choices
+from quadrille.experiments.predict.step_estimate import ring_bandwidths, step_estimate
+from quadrille.simulator.machine.network import network_of
+from quadrille.topologies.find_machine import find_machine
+
+EXPERTS = "layers=4,hidden=2048,heads=16,sequence=2048,vocabulary=32000,experts=16,top_k=4,expert_ffn=1024"
+
+
+@pytest.mark.parametrize("grid", ["data=16,expert=16", "data=16,expert=8"])
+def test_the_estimate_of_experts_on_two_nodes_is_near_the_prediction(grid):
+    machine = find_machine("h100-superpod", gpus=16)
+    experiment = parse_training(TrainingFlags(gpt=EXPERTS, grid=grid, batch="16", micro_batch="1", dtype="bfloat16"))
+    assert step_estimate(experiment, machine).seconds == pytest.approx(
+        prediction_record(experiment, machine).seconds, rel=0.1
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "grid", "cards"),
+    [
+        ("h100-superpod", "data=64", 8),
+        ("h100-superpod", "data=32,x=2", 4),
+        ("h100-superpod", "data=8,x=8", 1),
+        ("perlmutter", "data=64", 4),
+    ],
+)
+def test_rings_between_nodes_share_the_cards_of_a_node(name, grid, cards):
+    machine, lengths = find_machine(name, gpus=64), parse_grid(grid)
+    experiment = with_machine_choices(parse_training(TrainingFlags(gpt="tiny", grid=grid, batch="64")), machine)
+    model = ClosedFormModel(machine, "bfloat16", 64, experiment.execution.choices)
+    rings = ring_bandwidths(lengths, model, network_of(machine))
+    of_one_card = machine.topology["bandwidth_bytes_per_second"]
+    assert rings == {(lengths.stride("data"), lengths.data): pytest.approx(cards * of_one_card)}

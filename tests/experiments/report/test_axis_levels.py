@@ -1,0 +1,45 @@
+"""The network by axis of a report: how far messages along each axis go, beside where the ranks stand."""
+
+import numpy as np
+import pytest
+
+from quadrille.algorithms.formats.record import load_record
+from quadrille.cli.main import main
+from quadrille.experiments.report.axis_levels import axis_traffic, shares_by_level
+from quadrille.experiments.report.record_sections import record_part
+from quadrille.topologies.build import build
+from quadrille.topologies.find_machine import find_machine
+
+TRAINING = "simulate --gpt tiny --batch 16 --machine h100-superpod --micro-batch 1 --quiet"
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    """A step pass by pass on 2 nodes of 8 GPUs: x and data stay in a node, pipeline joins both."""
+    path = str(tmp_path_factory.mktemp("records") / "step.json")
+    words = [*TRAINING.split(), "--grid", "data=4,x=2,pipeline=2", "--granularity", "passes", "--json", path]
+    assert main(words) == 0
+    return load_record(path)
+
+
+def test_each_axis_goes_as_far_as_its_ranks_stand_apart(record):
+    traffic, levels = axis_traffic(record, find_machine("h100-superpod", gpus=16), {"x": 2.0})
+    farthest = {each.axis: each.farthest.name for each in traffic}
+    assert farthest == {"x": "in a node", "data": "in a node", "pipeline": "leaf"}
+    assert [level.name for level in levels][:2] == ["in a node", "leaf"]
+    sent = {each.axis: each.sent_bytes for each in traffic}
+    assert sum(sent.values()) == sum(op.bytes_sent_per_rank_max for op in record.ops)
+    assert {each.axis: each.exposed_seconds for each in traffic} == {"x": 2.0, "data": 0.0, "pipeline": 0.0}
+
+
+def test_a_prediction_by_passes_has_the_drawing_though_it_counts_no_links(record):
+    sections = {section.title: section for section in record_part(record, "step.json", None).sections}
+    assert not sections["Busiest links"].charts
+    (chart,) = sections["Network by axis"].charts
+    assert "pipeline up to leaf" in chart.label
+
+
+def test_shares_are_those_of_a_tree_counted_by_hand():
+    net = build("leaf-spine", {"leaves": 2, "spines": 1, "hosts_per_leaf": 2, "bandwidth": 1e9, "latency": 1e-6})
+    pairs = np.array([[0, 1], [0, 2], [1, 3], [0, 3]])
+    assert {level.name: share for level, share in shares_by_level(net, pairs).items()} == {"leaf": 0.25, "spine": 0.75}

@@ -1,0 +1,60 @@
+"""The time from a move of a slider of the app to its answer, at 1,024 GPUs, in a real browser: `make bench-app`."""
+
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from urllib.parse import urlencode
+
+from quadrille.app.settings import Settings
+from tests.support.browser import Browser
+
+MOVES = 30
+KNOBS = ("network", "node", "micro_batch")
+QUESTIONS = {
+    "llama3-70b": Settings(gpus=1024, batch=2048),
+    "mixtral-8x7b": Settings(model="mixtral-8x7b", gpus=1024, batch=2048, tensor=2, expert=8),
+}
+COMMAND = "document.querySelector('#command')?.innerText"
+ANSWERED = (
+    "new Promise(done => {{ const look = setInterval(() => {{ if ({command} !== {before!r} && "
+    "!document.querySelector('#now-head.stale')) {{ clearInterval(look); done(true); }} }}, 5); }})"
+)
+
+
+def move_seconds(page):
+    """The time of each move until the page shows the new estimate [s]; no setting is asked for twice."""
+    for place in range(MOVES):
+        knob, back = KNOBS[place % len(KNOBS)], place // len(KNOBS) % 8 >= 4
+        page.evaluate(f"document.querySelector('[data-knob={knob}] [tabindex]').focus()")
+        before = page.evaluate(COMMAND)
+        begun = time.perf_counter()
+        page.key(*(("ArrowLeft", 37) if back else ("ArrowRight", 39)))
+        page.evaluate(ANSWERED.format(command=COMMAND, before=before))
+        yield time.perf_counter() - begun
+
+
+def main():
+    """Print the median and the worst time of each question."""
+    words = [sys.executable, "-P", "-m", "quadrille", "app", "--port", "0"]
+    with tempfile.TemporaryDirectory() as profile:
+        server = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        page = Browser(profile)
+        try:
+            address = re.search(r"http://127\.0\.0\.1:\d+", server.stderr.readline())[0]
+            for name, settings in QUESTIONS.items():
+                page.open(f"{address}/?{urlencode(settings.texts())}")
+                page.wait(f"{COMMAND}?.includes('--gpt')")
+                times = list(move_seconds(page))
+                print(f"{name}: median {statistics.median(times):.2f} s, worst {max(times):.2f} s of {MOVES} moves")
+        finally:
+            page.close()
+            server.send_signal(signal.SIGINT)
+            server.wait(timeout=30)
+
+
+if __name__ == "__main__":
+    main()
