@@ -217,23 +217,24 @@ def asked_granularity(values: dict[str, Any]) -> "AskedGranularity":
     return cast("AskedGranularity", one_of(values["granularity"], "granularity", get_args(AskedGranularity)))
 
 
+PIPELINE_PLOT = flags_of(
+    plot=(
+        Annotated[
+            str, flag("--plot", "FILE", "Draw the pipeline: stages, passes and bubbles (.png, .svg, .pdf).", "--figure")
+        ],
+        "",
+    )
+)
+
+
 @app.command()
-@with_flags(FROM_FILE, FROM_RECORD, GPU_COUNT, EXPERIMENT, TRAINING)
+@with_flags(FROM_FILE, FROM_RECORD, GPU_COUNT, EXPERIMENT, TRAINING, PIPELINE_PLOT)
 def schedule(context: click.Context, **values: Any) -> None:
     """Print a schedule: its tensors, then its lanes and ops; of a pipeline also the passes of each stage in time."""
-    from quadrille.algorithms.errors import InputError
     from quadrille.cli.parsing.experiment import experiment_of
+    from quadrille.experiments.predict.show_schedule import show_schedule
 
-    experiment = experiment_of(flags_on_gpus(context, values))
-    if experiment.execution.any_order:
-        raise InputError("order 'auto': run and simulate find it for a --machine; name the axes, such as z,y,x,data")
-    print(experiment.schedule())
-    if experiment.grid.pipeline > 1:
-        from quadrille.experiments.predict.pipeline_grid import pipeline_grid
-        from quadrille.experiments.workloads.training import TrainingExperiment
-
-        assert isinstance(experiment, TrainingExperiment), "only training steps have a pipeline"
-        print("", *pipeline_grid(experiment.stages, smaller_last=experiment.microbatches.smaller_last), sep="\n")
+    show_schedule(experiment_of(flags_on_gpus(context, values)), plot=values["plot"])
 
 
 @app.command()
