@@ -7,7 +7,7 @@ window system and shares no state between figures.
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from math import ceil, floor, log10
+from math import ceil, floor, log2, log10
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -55,6 +55,9 @@ MOST_TICKS = 12
 FEWEST_TICKS = 3
 TICK_STEPS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0))
 """Sets of leading digits of the ticks of a logarithmic axis, the coarsest first."""
+BYTE_EXPONENT_STEPS = (1, 2, 4, 5, 10, 20)
+"""Distances of the exponents of the ticks of a logarithmic axis of bytes."""
+MOST_BYTE_TICKS = 7
 PREFIXES = {-9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 
 
@@ -83,7 +86,7 @@ def new_figure(width: float, height: float, *, question: str = "", setting: str 
     from quadrille.algorithms.shown_figure import ShownFigure
 
     figure = ShownFigure(figsize=(width, height), layout="constrained")
-    lines = [fill(text, int(width * LETTERS_PER_INCH)) for text in (question, setting) if text]
+    lines = [fill(text, int(width * LETTERS_PER_INCH), break_on_hyphens=False) for text in (question, setting) if text]
     if lines:
         figure.suptitle("\n".join(lines))
     return figure
@@ -164,7 +167,7 @@ def scale_axis(
         low, high = min(values) / 1.2, max(values) * 1.2
         _set_log_scale(axis)
         axis.axes.set(**{f"{axis.axis_name}lim": (low, high)})
-        axis.set_major_locator(FixedLocator(log_ticks(low, high)))
+        axis.set_major_locator(FixedLocator(byte_ticks(low, high) if unit == "B" else log_ticks(low, high)))
         axis.set_minor_locator(NullLocator())
     elif values and from_zero and min(values) >= 0:
         axis.axes.set(**{f"{axis.axis_name}lim": (0, 1.08 * max(*values, 1e-300))})
@@ -221,6 +224,25 @@ def log_ticks(low: float, high: float) -> list[float]:
         if len(ticks) >= FEWEST_TICKS:
             break
     return ticks[:: ceil(len(ticks) / MOST_TICKS)] if ticks else []
+
+
+def byte_ticks(low: float, high: float) -> list[float]:
+    """The ticks of a logarithmic axis of bytes: powers of 2 whose exponents are a multiple of a step.
+
+    >>> byte_ticks(1000, 2**21), byte_ticks(3, 20)
+    ([1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0], [4.0, 8.0, 16.0])
+
+    Parameters
+    ----------
+    low, high : ends of the axis, above 0 [B]
+    """
+    ticks: list[float] = []
+    for step in BYTE_EXPONENT_STEPS:
+        exponents = range(step * ceil(log2(low) / step), floor(log2(high)) + 1, step)
+        ticks = [2.0**exponent for exponent in exponents]
+        if len(ticks) <= MOST_BYTE_TICKS:
+            break
+    return ticks
 
 
 def byte_step(ends: Sequence[float]) -> float:
