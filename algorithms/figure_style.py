@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 Arguments = ParamSpec("Arguments")
 Drawn = TypeVar("Drawn")
 
-PALETTE = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#000000", "#999999")
-"""Colours that colour-blind readers tell apart.
+PALETTE = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#999999", "#000000")
+"""Colours that colour-blind readers tell apart; the style sheet of reports has the first six, too.
 
 Source: Okabe, Ito, "Color universal design", 2008, in another order, grey in place of yellow.
 """
@@ -36,15 +36,9 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINE_STYLES = ("-", "--", ":", "-.")
 MARKER_SIZES = (8, 6.5, 5, 4)
 """Sizes of the markers of the first lines; the last size is that of all others.  Lines on each other stay visible."""
-CAUSE_COLOURS = {
-    "compute": "#0072b2",
-    "bandwidth": "#e69f00",
-    "transfer": "#e69f00",
-    "contention": "#d55e00",
-    "latency": "#56b4e9",
-    "waiting": "#cc79a7",
-    "other": "#999999",
-}
+CAUSES = {"compute": 1, "bandwidth": 2, "transfer": 2, "latency": 6, "contention": 4, "waiting": 5, "other": 7}
+"""Number of the colour of each cause of time, from 1, in figures and in reports."""
+CAUSE_COLOURS = {cause: PALETTE[number - 1] for cause, number in CAUSES.items()}
 """Colour of each cause of time."""
 LETTERS_PER_INCH = 12
 """Letters of a title that fit into an inch."""
@@ -143,6 +137,20 @@ def legend_below(
     )
 
 
+def factor_lines(axes: "Axes", factors: Sequence[float]) -> None:
+    """Draws the lines of no error, and of a time that is wrong by each factor, on axes of predicted / measured.
+
+    >>> figure = new_figure(4, 3)
+    >>> factor_lines(figure.subplots(), [2.0])
+    >>> [line.get_ydata()[0] for line in figure.axes[0].lines]
+    [1, 2.0, 0.5]
+    """
+    axes.axhline(1, color=MUTED_COLOUR, linewidth=1, label="no error")
+    for factor in factors:
+        axes.axhline(factor, color=MUTED_COLOUR, linewidth=1, linestyle=":", label=f"a factor of {factor:g}")
+        axes.axhline(1 / factor, color=MUTED_COLOUR, linewidth=1, linestyle=":")
+
+
 def scale_axis(
     axis: "XAxis | YAxis",
     values: Sequence[float],
@@ -161,7 +169,7 @@ def scale_axis(
     from_zero : whether a linear axis begins at 0
     logarithmic : whether the axis is logarithmic; None to decide by the values
     """
-    from matplotlib.ticker import FixedLocator, FuncFormatter, MultipleLocator, NullLocator
+    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, MultipleLocator, NullLocator
 
     if is_logarithmic(values) if logarithmic is None else logarithmic:
         low, high = min(values) / 1.2, max(values) * 1.2
@@ -171,6 +179,8 @@ def scale_axis(
         axis.set_minor_locator(NullLocator())
     elif values and from_zero and min(values) >= 0:
         axis.axes.set(**{f"{axis.axis_name}lim": (0, 1.08 * max(*values, 1e-300))})
+    if axis.axis_name == "x" and axis.get_scale() != "log":
+        axis.set_major_locator(MaxNLocator(FEWEST_TICKS + 3))
     if unit == "B" and values and axis.get_scale() != "log":
         axis.set_major_locator(MultipleLocator(byte_step(axis.get_view_interval())))
     axis.set_major_formatter(FuncFormatter(lambda value, _: amount_text(value, unit)))

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.figure_style import CAUSE_COLOURS, PALETTE, legend_below, new_figure, scale_axis, styled
+from quadrille.algorithms.figure_style import (
+    CAUSE_COLOURS,
+    MUTED_COLOUR,
+    PALETTE,
+    legend_below,
+    new_figure,
+    scale_axis,
+    styled,
+)
 from quadrille.algorithms.formats.input_files import is_file, read_bytes
 from quadrille.algorithms.formats.record import Record, load_record
 from quadrille.algorithms.formats.timeline_files import load_timeline
@@ -87,7 +95,7 @@ def draw_stacks(
     for part in dict.fromkeys(part for stack in stacks for part in stack.amounts):
         widths = [max(0.0, stack.amounts.get(part, 0.0)) for stack in stacks]
         if any(widths):
-            colour = colours.get(part, PALETTE[-1])
+            colour = colours.get(part, MUTED_COLOUR)
             axes.barh(places, widths, left=ends, color=colour, label=part, hatch=hatch, edgecolor="white", height=0.6)
             ends = [end + width for end, width in zip(ends, widths, strict=True)]
     scale_axis(axes.xaxis, [1.15 * end for end in ends], unit, logarithmic=False)

@@ -9,7 +9,7 @@ from quadrille.algorithms.units import format_bytes_per_second, format_percent, 
 from quadrille.experiments.explain.explain import VIEW_NAMES
 from quadrille.experiments.explain.explanation import Explanation, is_link
 from quadrille.experiments.records.record_machine import network_of_answer
-from quadrille.experiments.report.amounts import amount_text
+from quadrille.experiments.report.amounts import keyed_amount_text
 from quadrille.experiments.report.elements import Part, Section, Table
 from quadrille.experiments.report.link_drawing import links_section
 from quadrille.experiments.report.path_chart import path_section
@@ -169,7 +169,7 @@ def _value(key: str, value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{_heading(str(name))} {_value(str(name), item)}" for name, item in value.items())
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return amount_text(key, value)
+        return keyed_amount_text(key, value)
     return _text(value)
 
 
