@@ -7,7 +7,7 @@ window system and shares no state between figures.
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from math import ceil, floor, log10
+from math import ceil, floor, log2, log10
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 Arguments = ParamSpec("Arguments")
 Drawn = TypeVar("Drawn")
 
-PALETTE = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#000000", "#999999")
-"""Colours that colour-blind readers tell apart.
+PALETTE = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#999999", "#000000")
+"""Colours that colour-blind readers tell apart; the style sheet of reports has the first six, too.
 
 Source: Okabe, Ito, "Color universal design", 2008, in another order, grey in place of yellow.
 """
@@ -36,15 +36,9 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINE_STYLES = ("-", "--", ":", "-.")
 MARKER_SIZES = (8, 6.5, 5, 4)
 """Sizes of the markers of the first lines; the last size is that of all others.  Lines on each other stay visible."""
-CAUSE_COLOURS = {
-    "compute": "#0072b2",
-    "bandwidth": "#e69f00",
-    "transfer": "#e69f00",
-    "contention": "#d55e00",
-    "latency": "#56b4e9",
-    "waiting": "#cc79a7",
-    "other": "#999999",
-}
+CAUSES = {"compute": 1, "bandwidth": 2, "transfer": 2, "latency": 6, "contention": 4, "waiting": 5, "other": 7}
+"""Number of the colour of each cause of time, from 1, in figures and in reports."""
+CAUSE_COLOURS = {cause: PALETTE[number - 1] for cause, number in CAUSES.items()}
 """Colour of each cause of time."""
 LETTERS_PER_INCH = 12
 """Letters of a title that fit into an inch."""
@@ -55,6 +49,9 @@ MOST_TICKS = 12
 FEWEST_TICKS = 3
 TICK_STEPS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0))
 """Sets of leading digits of the ticks of a logarithmic axis, the coarsest first."""
+BYTE_EXPONENT_STEPS = (1, 2, 4, 5, 10, 20)
+"""Distances of the exponents of the ticks of a logarithmic axis of bytes."""
+MOST_BYTE_TICKS = 7
 PREFIXES = {-9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 
 
@@ -83,7 +80,7 @@ def new_figure(width: float, height: float, *, question: str = "", setting: str 
     from quadrille.algorithms.shown_figure import ShownFigure
 
     figure = ShownFigure(figsize=(width, height), layout="constrained")
-    lines = [fill(text, int(width * LETTERS_PER_INCH)) for text in (question, setting) if text]
+    lines = [fill(text, int(width * LETTERS_PER_INCH), break_on_hyphens=False) for text in (question, setting) if text]
     if lines:
         figure.suptitle("\n".join(lines))
     return figure
@@ -140,6 +137,20 @@ def legend_below(
     )
 
 
+def factor_lines(axes: "Axes", factors: Sequence[float]) -> None:
+    """Draws the lines of no error, and of a time that is wrong by each factor, on axes of predicted / measured.
+
+    >>> figure = new_figure(4, 3)
+    >>> factor_lines(figure.subplots(), [2.0])
+    >>> [line.get_ydata()[0] for line in figure.axes[0].lines]
+    [1, 2.0, 0.5]
+    """
+    axes.axhline(1, color=MUTED_COLOUR, linewidth=1, label="no error")
+    for factor in factors:
+        axes.axhline(factor, color=MUTED_COLOUR, linewidth=1, linestyle=":", label=f"a factor of {factor:g}")
+        axes.axhline(1 / factor, color=MUTED_COLOUR, linewidth=1, linestyle=":")
+
+
 def scale_axis(
     axis: "XAxis | YAxis",
     values: Sequence[float],
@@ -158,16 +169,18 @@ def scale_axis(
     from_zero : whether a linear axis begins at 0
     logarithmic : whether the axis is logarithmic; None to decide by the values
     """
-    from matplotlib.ticker import FixedLocator, FuncFormatter, MultipleLocator, NullLocator
+    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, MultipleLocator, NullLocator
 
     if is_logarithmic(values) if logarithmic is None else logarithmic:
         low, high = min(values) / 1.2, max(values) * 1.2
         _set_log_scale(axis)
         axis.axes.set(**{f"{axis.axis_name}lim": (low, high)})
-        axis.set_major_locator(FixedLocator(log_ticks(low, high)))
+        axis.set_major_locator(FixedLocator(byte_ticks(low, high) if unit == "B" else log_ticks(low, high)))
         axis.set_minor_locator(NullLocator())
     elif values and from_zero and min(values) >= 0:
         axis.axes.set(**{f"{axis.axis_name}lim": (0, 1.08 * max(*values, 1e-300))})
+    if axis.axis_name == "x" and axis.get_scale() != "log":
+        axis.set_major_locator(MaxNLocator(FEWEST_TICKS + 3))
     if unit == "B" and values and axis.get_scale() != "log":
         axis.set_major_locator(MultipleLocator(byte_step(axis.get_view_interval())))
     axis.set_major_formatter(FuncFormatter(lambda value, _: amount_text(value, unit)))
@@ -221,6 +234,25 @@ def log_ticks(low: float, high: float) -> list[float]:
         if len(ticks) >= FEWEST_TICKS:
             break
     return ticks[:: ceil(len(ticks) / MOST_TICKS)] if ticks else []
+
+
+def byte_ticks(low: float, high: float) -> list[float]:
+    """The ticks of a logarithmic axis of bytes: powers of 2 whose exponents are a multiple of a step.
+
+    >>> byte_ticks(1000, 2**21), byte_ticks(3, 20)
+    ([1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0], [4.0, 8.0, 16.0])
+
+    Parameters
+    ----------
+    low, high : ends of the axis, above 0 [B]
+    """
+    ticks: list[float] = []
+    for step in BYTE_EXPONENT_STEPS:
+        exponents = range(step * ceil(log2(low) / step), floor(log2(high)) + 1, step)
+        ticks = [2.0**exponent for exponent in exponents]
+        if len(ticks) <= MOST_BYTE_TICKS:
+            break
+    return ticks
 
 
 def byte_step(ends: Sequence[float]) -> float:

@@ -12,6 +12,8 @@ from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.simulator.ranks.time_breakdown import OpInstance, TimeBreakdown
 from quadrille.simulator.uncertainty import EXACT, Uncertainty
 
+MOST_LINKS = 20_000
+"""Number of links of a network up to which a prediction can name the use of each."""
 Parts = dict[str, float]
 """Seconds by cause."""
 
@@ -95,6 +97,8 @@ class Prediction(RunResult):
     times : times of every op, if the timeline holds only some ranks
     bound : bounds of the makespan, if the simulation is not exact
     labels : algorithm of each collective, by op, if it was chosen during the simulation
+    every_link : function that returns the utilisation of all used links by name; of a network with more than
+        `MOST_LINKS` links, that of `links` only
     pass_orders : order of passes on each pipeline stage, if the simulation walked through passes; else empty
     """
 
@@ -110,6 +114,7 @@ class Prediction(RunResult):
     bound: Bound | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     pass_orders: tuple[str, ...] = ()
+    every_link: Callable[[], Mapping[str, float]] = field(default=dict, compare=False, repr=False)
 
     @property
     def granularity(self) -> Granularity:

@@ -11,7 +11,7 @@ exact simulation.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,7 @@ from quadrille.simulator.loops.skipped_iterations import (
 )
 from quadrille.simulator.machine.default_collectives import machine_choices
 from quadrille.simulator.machine.placement import RankPlacement, place_ranks
-from quadrille.simulator.prediction import Extent, Prediction, TimeBreakdowns, mean_parts, sums_by_op
+from quadrille.simulator.prediction import MOST_LINKS, Extent, Prediction, TimeBreakdowns, mean_parts, sums_by_op
 from quadrille.simulator.ranks.lane_simulation import OP_WALL_SECONDS, LaneSimulation, SimulationInputs
 from quadrille.simulator.ranks.simulated_ranks import SimulatedRanks, choose_ranks
 from quadrille.simulator.ranks.time_breakdown import OpInstance
@@ -412,6 +412,9 @@ class Simulator:
             self._breakdowns(lanes, short, timeline),
             None if is_small else times,
             labels=dict(sorted(lanes.labels.items())),
+            every_link=partial(self._ranks.every_link, lanes.engine, loads, timeline.makespan)
+            if self._ranks.placement.net.link_count <= MOST_LINKS
+            else dict,
         )
 
     def _extent(self, lanes: LaneSimulation, windows: Sequence["PeriodWindow"]) -> Extent:

@@ -22,6 +22,7 @@ from quadrille.experiments.calibrate.chunk_tuning import options_with_best_chunk
 from quadrille.experiments.calibrate.measured_machine import make_machine
 from quadrille.experiments.calibrate.network_sections import links_agree
 from quadrille.experiments.calibrate.topology_option import default_star, parse_routing_option, parse_topology_option
+from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import percent
 from quadrille.runtime.arrays.blas import NUMPY_BLAS, describe_blas, open_blas
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
@@ -36,6 +37,7 @@ from quadrille.topologies.machines.machine_file import save_machine
 def calibrate(
     out: str,
     *,
+    plot: str = "",
     topology: str | None = None,
     routing: str = "",
     blas: str = NUMPY_BLAS,
@@ -47,6 +49,7 @@ def calibrate(
     Parameters
     ----------
     out : path of the machine file, or `-`
+    plot : path of the figure of the measured rows and their fit; empty for none
     topology : topology of several hosts, as `family:key=value,…`; its link speeds may be omitted
     routing : routing rule; `shortest` by default
     blas : BLAS whose products are measured, a name or a path
@@ -60,8 +63,10 @@ def calibrate(
     """
     communicator = world.world()
     is_root = communicator.Get_rank() == 0
-    if is_root and out != "-":
-        schema_files.check_writable(out)
+    if is_root:
+        Destinations(plot=plot).check({} if out == "-" else {"--out": out})
+        if out != "-":
+            schema_files.check_writable(out)
     hosts = world.hosts(communicator)
     topology_option = parse_topology_option(topology, len(hosts)) if topology is not None else None
     routing_rule = parse_routing_option(routing, topology_option, len(hosts))
@@ -85,6 +90,10 @@ def calibrate(
     origin = provenance(list(command), blas=describe_blas(library))
     machine = msgspec.structs.replace(machine, messages=message_rows, provenance=origin)
     save_machine(machine, out)
+    if plot:
+        from quadrille.experiments.calibrate.calibration_figure import draw_calibration
+
+        draw_calibration(machine, plot)
     _report(machine, out, parts)
 
 

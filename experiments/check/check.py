@@ -18,18 +18,16 @@ from math import log
 from statistics import median
 from typing import Literal, cast
 
-import msgspec
-
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.provenance import Provenance, provenance
+from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
+from quadrille.experiments.check.checked_log import CheckedLog, CheckedRow, CheckedSizes, Verdict
 from quadrille.experiments.check.explanations import (
     LARGE,
     WITHIN_MODEL,
     WITHIN_SMALL,
     Call,
-    Explanation,
     explanations,
 )
 from quadrille.experiments.import_.collective_logs import CollectiveLog
@@ -49,68 +47,7 @@ MOST_EXPLANATIONS = 4
 INSIDE = re.compile("NVLinks|between (two )?GPUs")
 """Words of a cause about links inside a node."""
 WITHIN_TABLE = 1.25
-Verdict = Literal["as expected", "slower", "faster"]
 NORMAL: Verdict = "as expected"
-
-
-class CheckedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A measured time beside the expected time.
-
-    Parameters
-    ----------
-    bytes : size of the whole buffer [B]
-    measured_seconds : median of the measured times of this size [s]
-    within : factor within which the measured time is as expected
-    """
-
-    kind: CollectiveKind
-    bytes: int
-    measured_seconds: float
-    expected_seconds: float
-    within: float
-    verdict: Verdict
-
-    @property
-    def ratio(self) -> float:
-        """Measured / expected."""
-        return self.measured_seconds / self.expected_seconds
-
-
-class CheckedSizes(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict of a range of sizes.
-
-    Parameters
-    ----------
-    ratio : median of measured / expected
-    others : number of sizes that are not as expected
-    """
-
-    sizes: Literal["from 1 MiB", "below 1 MiB"]
-    verdict: Verdict
-    ratio: float
-    count: int
-    others: int
-
-
-class CheckedLog(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer that `--json` writes.
-
-    Parameters
-    ----------
-    by_size : sizes from 1 MiB on, and smaller sizes, as far as there are any
-    explanations : what would explain the gap, the likeliest first; empty if all sizes are as expected in the median
-    """
-
-    log: str
-    program: str
-    machine: str
-    ranks: int
-    nodes: int
-    devices: tuple[str, ...]
-    by_size: tuple[CheckedSizes, ...]
-    rows: tuple[CheckedRow, ...]
-    explanations: tuple[Explanation, ...]
-    provenance: Provenance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +154,10 @@ def check(
         else tuple(explanations(_few(calls), machine, across=layout.nodes > 1)[:MOST_EXPLANATIONS]),
         provenance=provenance(command),
     )
+    if to.plot:
+        from quadrille.experiments.check.check_figure import draw_check
+
+        draw_check(answer, to.plot)
     write_or_show(answer, to.json, SCHEMA, lambda: _print(answer))
     return answer
 

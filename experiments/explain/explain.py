@@ -6,7 +6,7 @@ FILE is a predicted or measured record, the JSON of `quadrille collective` or
 
 from collections.abc import Sequence
 from heapq import nlargest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     from quadrille.experiments.traces.trace_summary import TraceSummary
 
+ExplainedFigure = Literal["causes", "links"]
+"""Subject of the figure: time by cause and memory by kind, or the use of links."""
 EXPLAINED_FILES = "a record, the JSON of collective or flows, or a profiler's trace is accepted"
 MOST_LINKS = 20
 MOST_ROWS = 10
@@ -74,7 +76,13 @@ class _Header(msgspec.Struct, frozen=True):
 
 
 def explain(
-    path: str, *, json: str = "", plot: str = "", every: bool = False, command: Sequence[str] = ()
+    path: str,
+    *,
+    json: str = "",
+    plot: str = "",
+    plot_of: ExplainedFigure = "causes",
+    every: bool = False,
+    command: Sequence[str] = (),
 ) -> "Explanation | TraceSummary":
     """Prints where the time of a run goes, and writes it as JSON and as a figure if paths are given.
 
@@ -82,7 +90,7 @@ def explain(
     ----------
     path : file to explain
     json : path of the JSON file; `-` for stdout, which then has nothing else
-    plot : path of the figure
+    plot, plot_of : path and subject of the figure
     every : whether all tables are printed, not the ten longest rows
     command : words of the command line, for provenance
 
@@ -91,6 +99,8 @@ def explain(
     InputError : a file that cannot be read or explained, or a path that cannot be written
     """
     Destinations(json=json, plot=plot).check({"FILE": path})
+    if plot_of != "causes" and not plot:
+        raise InputError(f"--plot-of {plot_of}: --plot FILE is needed, which names the figure")
     if is_trace(path):
         if plot:
             raise InputError(f"--plot {plot}: goes with a record or the JSON of collective or flows, not with a trace")
@@ -99,9 +109,10 @@ def explain(
         raise error
     explanation = msgspec.structs.replace(explain_file(path), file=path, provenance=provenance(command))
     if plot:
-        from quadrille.experiments.explain.explanation_figure import draw_explanation
+        from quadrille.experiments.explain.explanation_figure import draw_explained_links, draw_explanation
 
-        draw_explanation(explanation, path, plot)
+        draw = draw_explanation if plot_of == "causes" else draw_explained_links
+        draw(explanation, path, plot)
     write_or_show(explanation, json, SCHEMA, lambda: _print(explanation, every=every))
     return explanation
 

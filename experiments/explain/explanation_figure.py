@@ -4,15 +4,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from quadrille.algorithms.figure_style import CAUSE_COLOURS, PALETTE, legend_below, new_figure, scale_axis, styled
-from quadrille.algorithms.formats.input_files import is_file
+import msgspec
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.figure_style import (
+    CAUSE_COLOURS,
+    MUTED_COLOUR,
+    PALETTE,
+    legend_below,
+    new_figure,
+    scale_axis,
+    styled,
+)
+from quadrille.algorithms.formats.input_files import is_file, read_bytes
 from quadrille.algorithms.formats.record import Record, load_record
 from quadrille.algorithms.formats.timeline_files import load_timeline
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.algorithms.timelines.timeline_figure import draw_timeline, kind_patches, timeline_height
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.compare.record_timelines import timeline_path
-from quadrille.experiments.explain.explanation import Explanation
+from quadrille.experiments.explain.explanation import Explanation, is_link
 from quadrille.experiments.output.pictures import write_figure
 from quadrille.experiments.records.run_figure import MOST_BARS, run_setting
 
@@ -20,6 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+LISTED = "coloured: the busiest links that the file lists; of links with equal use it may list one"
 WHERE = "Where does the time go?"
 
 
@@ -83,7 +95,7 @@ def draw_stacks(
     for part in dict.fromkeys(part for stack in stacks for part in stack.amounts):
         widths = [max(0.0, stack.amounts.get(part, 0.0)) for stack in stacks]
         if any(widths):
-            colour = colours.get(part, PALETTE[-1])
+            colour = colours.get(part, MUTED_COLOUR)
             axes.barh(places, widths, left=ends, color=colour, label=part, hatch=hatch, edgecolor="white", height=0.6)
             ends = [end + width for end, width in zip(ends, widths, strict=True)]
     scale_axis(axes.xaxis, [1.15 * end for end in ends], unit, logarithmic=False)
@@ -105,6 +117,31 @@ def draw_explanation(explanation: Explanation, source: str, path: str) -> None:
     record = load_record(source) if explanation.what.endswith("record") else None
     timeline = timeline_path(source)
     write_figure(explanation_figure(explanation, record, load_timeline(timeline) if is_file(timeline) else None), path)
+
+
+def draw_explained_links(explanation: Explanation, source: str, path: str) -> None:
+    """Writes the figure of the links that the explained file names.
+
+    Raises
+    ------
+    InputError : a file that names no links
+    """
+    from quadrille.experiments.drawing.links_figure import draw_links
+    from quadrille.experiments.records.record_machine import RecordMachine, network_of_answer
+
+    links = {link.link: link.utilisation for link in explanation.links if is_link(link.link)}
+    if not links:
+        reason = "; ".join(explanation.lacking) or "its ranks use no link"
+        raise InputError(f"--plot-of links: {source} names no links: {reason}")
+    if explanation.what.endswith("record"):
+        record = load_record(source)
+        net, setting = RecordMachine.of(record).network, run_setting(record)
+    else:
+        facts = msgspec.json.decode(read_bytes(source))
+        net, machine = network_of_answer(facts), facts.get("machine")
+        name = machine.get("name") if isinstance(machine, dict) else machine
+        setting = f"{explanation.what} on {name}: {format_seconds(explanation.seconds)}"
+    draw_links(links, net, path, setting=f"{setting}; {LISTED if net is not None else 'the busiest links'}")
 
 
 def explanation_figure(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from quadrille.algorithms.collectives.nccl.tuning_constants import Protocol
+from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.ops import CollectiveKind
@@ -113,6 +114,8 @@ def collective(
     begin, loaded = time.perf_counter(), loading_seconds()
     to = destinations or Destinations()
     to.check()
+    if to.plot and not question.bytes:
+        raise InputError(f"--plot {to.plot}: {question.kind.replace('_', '-')} of 0 bytes has no size to vary")
     net = network_of(machine)
     if (most := question.most_transfers) > MANY_TRANSFERS and question.channels != 1:
         remark(f"{most:.2g} transfers in rings that share links: a minute for each 2e8 different transfers")
@@ -124,6 +127,10 @@ def collective(
     if rounded := question.rounding:
         remark(rounded)
     remark_all(collective_remarks(predicted, machine, net))
+    if to.plot:
+        from quadrille.experiments.network.collective_figure import draw_sizes
+
+        draw_sizes(predicted, machine, net, to.plot)
     write_or_show(answer, to.json, SCHEMA, lambda: _print(answer))
     return answer
 

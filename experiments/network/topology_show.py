@@ -10,7 +10,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.units import format_bytes_per_second, format_seconds
-from quadrille.experiments.network.topology_figure import check_drawable, draw_network
+from quadrille.experiments.drawing.topology_figure import check_drawable, draw_network
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.build import FAMILIES, build, parse_topology

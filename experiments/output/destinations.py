@@ -13,6 +13,10 @@ Detail = Literal["verdict", "table", "all"]
 """The extent of a printed record: its total alone (`verdict`), the longest ops too (`table`), or all ops."""
 
 
+PlotOf = Literal["timeline", "links", "roofline"]
+"""Subject of the figure of a prediction."""
+
+
 @dataclass(frozen=True, slots=True)
 class Destinations:
     """The paths of result files; an empty path means no file, and `-` means stdout.
@@ -24,6 +28,7 @@ class Destinations:
     timeline : the timeline as a file of Quadrille, for figures
     csv : a table
     plot : a figure, which never goes to stdout
+    plot_of : subject of the figure of a prediction
     ranks : ranks that the trace and the timeline show; empty for all, or for one of each class if there are many
     read : files that the command reads, by flag, which results must not overwrite
     detail : extent of the printed record; `verdict` also hides the progress of the work
@@ -34,6 +39,7 @@ class Destinations:
     timeline: str = ""
     csv: str = ""
     plot: str = ""
+    plot_of: PlotOf = "timeline"
     ranks: tuple[int, ...] = ()
     read: Mapping[str, str] = field(default_factory=dict)
     detail: Detail = "table"

@@ -23,22 +23,47 @@ def pipeline_grid(stages: Stages, *, smaller_last: bool = False) -> list[str]:
     stages : stages, chunks and microbatches; passes take as long as they have layers, and messages take no time
     smaller_last : whether the last microbatch is smaller than the others; its passes are drawn as long as the others
     """
-    alike = len(set(stages.part_sizes)) == 1
-    lengths = [1 if alike else size for size in stages.part_sizes]
+    slots = grid_slots(stages)
+    title = f"{pipeline_title(stages, smaller_last=smaller_last)}, {100 * idle_share(stages, slots):.3g} % of the slots"
+    return [f"{title} are idle ({IDLE})", *_lines(stages, slots, slots_length(slots))]
+
+
+def grid_slots(stages: Stages) -> list[Slot]:
+    """The passes of all stages in time, where a forward pass of a layer takes 1 slot and messages take no time."""
+    lengths = [1] * len(stages.part_sizes) if has_equal_parts(stages) else list(stages.part_sizes)
     backward = 1 if stages.splits else BACKWARD_SLOTS
     weights = lengths if stages.splits else ()
-    slots = slots_in_time(stages, SlotSeconds(lengths, [backward * length for length in lengths], weights=weights))
-    length = int(max(slot.end for slot in slots))
-    idle = 1 - sum(slot.end - slot.start for slot in slots) / (stages.count * length)
+    return slots_in_time(stages, SlotSeconds(lengths, [backward * length for length in lengths], weights=weights))
+
+
+def slots_length(slots: list[Slot]) -> int:
+    """Number of slots from the first to the last pass."""
+    return int(max(slot.end for slot in slots))
+
+
+def idle_share(stages: Stages, slots: list[Slot]) -> float:
+    """Share of the slots in which a stage has no pass: the bubbles.
+
+    >>> idle_share(Stages(2, layers=2, microbatches=3), grid_slots(Stages(2, layers=2, microbatches=3)))
+    0.25
+    """
+    return 1 - sum(slot.end - slot.start for slot in slots) / (stages.count * slots_length(slots))
+
+
+def has_equal_parts(stages: Stages) -> bool:
+    """Whether all chunks have the same number of layers, so that a slot is a pass through a chunk."""
+    return len(set(stages.part_sizes)) == 1
+
+
+def pipeline_title(stages: Stages, *, smaller_last: bool = False) -> str:
+    """The order of a pipeline, its numbers of stages, chunks and microbatches, and the slots of its passes."""
     rule = "interleaved" if stages.chunks > 1 and not stages.v_placed else stages.schedule
     chunks = f", {stages.chunks} chunks of layers each" if stages.chunks > 1 else ""
     last = " (the last is smaller)" if smaller_last else ""
-    title = (
+    return (
         f"pipeline: {rule}, {stages.count} stages{chunks}, {stages.microbatches} microbatches{last}; "
-        f"{_passes(stages)}{'' if alike else ' for each layer'}, "
-        f"{100 * idle:.3g} % of the slots are idle ({IDLE})"
+        f"{_passes(stages)}{'' if has_equal_parts(stages) else ' for each layer'}"
     )
-    return [title, *_lines(stages, slots, length)]
 
 
 def _passes(stages: Stages) -> str:
@@ -59,7 +84,7 @@ def _lines(stages: Stages, slots: list[Slot], length: int) -> list[str]:
         f"{f'stage {stage}':{title}}  " + " ".join(f"{cell:{width}}" for cell in row[:shown]).rstrip()
         for stage, row in enumerate(cells)
     ]
-    return lines if shown == length else [*lines, f"and {length - shown} more slots; a smaller --batch shows all"]
+    return lines if shown == length else [*lines, f"and {length - shown} more slots; --plot FILE draws all"]
 
 
 def _name(stages: Stages, slot: Slot) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from quadrille.experiments.predict.collectives_choice import ChosenCollective
     from quadrille.experiments.predict.order_choice import ChosenOrder
     from quadrille.experiments.workloads.experiment import Experiment
+    from quadrille.simulator.prediction import Prediction
     from quadrille.simulator.simulate import Limits, Shortcuts, Simulator
 
 
@@ -83,7 +84,7 @@ def predict(
     ranks = experiment.grid.size
     with progress_line(lambda elapsed: _progress_text(ranks, elapsed), shown=not destinations.quiet):
         prepared, chosen = _with_chosen_collectives(prepare(experiment, machine), options.backend, announce=True)
-        record, timeline = predict_prepared(
+        record, prediction = record_and_prediction(
             prepared,
             command,
             backend=options.backend,
@@ -97,7 +98,12 @@ def predict(
     remark_all(prediction_remarks(experiment, prepared, record, is_fit_shown=table_warns))
     remark_all(calibration_warnings(machine, "" if destinations.detail == "all" else "--verbose shows them"))
     record = order.with_order_choice(record) if order else record
+    timeline = prediction.timeline
     write_results(destinations, record, timeline, partial(_counters, prepared, record, timeline))
+    if destinations.plot and destinations.plot_of != "timeline":
+        from quadrille.experiments.predict.prediction_figures import draw_prediction
+
+        draw_prediction(destinations.plot_of, prepared, prediction, record, destinations.plot)
 
 
 def prediction_remarks(
@@ -232,11 +238,34 @@ def predict_prepared(
     backend: str = "numpy",
     shortcuts: "Shortcuts | None" = None,
     granularity: AskedGranularity = "exact",
-    timeline_ranks: Sequence[int] = (),
     announce: bool = False,
     limits: "Limits | None" = None,
 ) -> tuple[Record, Timeline]:
-    """The predicted record of a prepared experiment, and its timeline.
+    """The predicted record of a prepared experiment, and its timeline; parameters as in `record_and_prediction`."""
+    record, prediction = record_and_prediction(
+        prepared,
+        command,
+        backend=backend,
+        shortcuts=shortcuts,
+        granularity=granularity,
+        announce=announce,
+        limits=limits,
+    )
+    return record, prediction.timeline
+
+
+def record_and_prediction(
+    prepared: PreparedExperiment,
+    command: Sequence[str] = (),
+    *,
+    backend: str = "numpy",
+    shortcuts: "Shortcuts | None" = None,
+    granularity: AskedGranularity = "exact",
+    timeline_ranks: Sequence[int] = (),
+    announce: bool = False,
+    limits: "Limits | None" = None,
+) -> "tuple[Record, Prediction]":
+    """The predicted record of a prepared experiment, and the prediction.
 
     Parameters
     ----------
@@ -245,7 +274,7 @@ def predict_prepared(
     backend : backend that the record names; the library's times are known for arrays of the host only
     shortcuts : shortcuts of the simulation; None for all
     granularity : exact, collective, or auto for a simulation of at most a few seconds
-    wanted : ranks that the timeline must have
+    timeline_ranks : ranks that the timeline must have
     announce : whether a message on stderr announces a long simulation
     limits : limits of the wall time and the size of the simulation; None for the usual limits
     """
@@ -270,7 +299,7 @@ def predict_prepared(
             backend=backend,
             even_within=even_shards_bound(prepared),
         )
-    return _with_choices(record, chosen), prediction.timeline
+    return _with_choices(record, chosen), prediction
 
 
 def _with_chosen_collectives(

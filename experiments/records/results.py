@@ -33,7 +33,7 @@ def write_results(
 
         shown = named.unrolled()
         write_chrome_trace(destinations.trace, [shown], record.provenance, counters(shown) if counters else ())
-    if destinations.plot:
+    if destinations.plot and destinations.plot_of == "timeline":
         from quadrille.experiments.records.run_figure import draw_run
 
         draw_run(record, named, destinations.plot)

@@ -90,7 +90,10 @@ def replay(
     remark_all(remarks)
     graph = with_steps(graph, choices, paths[0])
     machine = machine_for(len(graph.ranks))
-    answer = _answer(graph, machine, placement, simulate_graph(graph, machine, placement), begin, command)
+    times = simulate_graph(graph, machine, placement)
+    answer = _answer(graph, machine, placement, times, begin, command)
+    if to.plot:
+        _draw(answer, machine, times, to.plot)
     write_or_show(answer, to.json, SCHEMA, lambda: _print(answer))
     return answer
 
@@ -114,6 +117,16 @@ def _answer(
         peak_memory_bytes=1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
         provenance=provenance(command),
     )
+
+
+def _draw(answer: ReplayAnswer, machine: Machine, times: GraphTimes, path: str) -> None:
+    """Writes the figure of the use of links."""
+    from quadrille.experiments.drawing.links_figure import draw_links
+
+    setting = (
+        f"{answer.messages:,} messages of {answer.ranks:,} ranks on {machine.name}: {format_seconds(answer.makespan_s)}"
+    )
+    draw_links({load.link: load.utilisation for load in times.every_link}, network_of(machine), path, setting=setting)
 
 
 def _print(answer: ReplayAnswer) -> None:

@@ -51,13 +51,15 @@ def flops_text(rate: float) -> str:
     return f"{rate / factor:.4g} {unit}"
 
 
-def amount_text(key: str, value: float) -> str:
+def keyed_amount_text(key: str, value: float) -> str:
     """A number as text, with the unit that the last words of its key tell.
 
-    >>> amount_text("latency_seconds", 1.26e-3), amount_text("memory_bytes", 2**26), amount_text("bandwidth", 1.555e12)
-    ('1.26 ms', '64 MiB', '1555 GB/s')
-    >>> amount_text("flops_per_second.float64", 1.95e13), amount_text("utilisation", 0.98), amount_text("alike", 16)
-    ('19.5 TFLOP/s', '98.0 %', '16')
+    >>> keyed_amount_text("latency_seconds", 1.26e-3), keyed_amount_text("memory_bytes", 2**26)
+    ('1.26 ms', '64 MiB')
+    >>> keyed_amount_text("bandwidth", 1.555e12), keyed_amount_text("flops_per_second.float64", 1.95e13)
+    ('1555 GB/s', '19.5 TFLOP/s')
+    >>> keyed_amount_text("utilisation", 0.98), keyed_amount_text("alike", 16)
+    ('98.0 %', '16')
     """
     if "flops_per_second" in key:
         return flops_text(value)

@@ -4,21 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from quadrille.algorithms.errors import QuadrilleError
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.units import format_bytes_per_second, format_percent, format_seconds
 from quadrille.experiments.explain.explain import VIEW_NAMES
 from quadrille.experiments.explain.explanation import Explanation, is_link
-from quadrille.experiments.report.amounts import amount_text
+from quadrille.experiments.records.record_machine import network_of_answer
+from quadrille.experiments.report.amounts import keyed_amount_text
 from quadrille.experiments.report.elements import Part, Section, Table
 from quadrille.experiments.report.link_drawing import links_section
 from quadrille.experiments.report.path_chart import path_section
 from quadrille.experiments.report.record_sections import causes_section
 from quadrille.experiments.report.repeat import repeat_section
-from quadrille.simulator.machine.network import network_of
-from quadrille.topologies.find_machine import find_machine
-from quadrille.topologies.machines.machine_catalogue import MACHINES
-from quadrille.topologies.network import Network
 
 MOST_ROWS = 200
 """Number of rows of a table of an answer."""
@@ -47,7 +43,7 @@ def explained_part(explanation: Explanation, source: str, facts: Mapping[str, ob
         causes_section(explanation, names),
         *path_section(explanation),
         *_flows_section(explanation),
-        *links_section(explanation.links, _network(facts)),
+        *links_section(explanation.links, network_of_answer(facts)),
         repeat_section(explanation.provenance or origin_of(facts), explanation.lacking),
         *_facts_sections({key: value for key, value in facts.items() if key not in SHOWN_ELSEWHERE}),
     ]
@@ -107,20 +103,6 @@ def _flows_section(explanation: Explanation) -> Iterator[Section]:
     ]
     columns = ("flow", "links that hold it", "row", "size", "starts", "ends")
     yield Section("Flows that end last", tables=[Table(columns, rows, names=2)])
-
-
-def _network(facts: Mapping[str, object]) -> Network | None:
-    """The network of a named machine without changes; None for others."""
-    machine, gpus = facts.get("machine"), facts.get("gpus")
-    gpus = machine.get("gpus") if isinstance(machine, dict) else gpus
-    name, sha256 = (machine.get("name"), machine.get("sha256")) if isinstance(machine, dict) else (machine, None)
-    if not isinstance(name, str) or name not in MACHINES or not isinstance(gpus, int):
-        return None
-    try:
-        built = find_machine(name, gpus=gpus)
-        return network_of(built) if sha256 in (None, built.sha256) else None
-    except QuadrilleError:
-        return None
 
 
 def origin_of(facts: Mapping[str, object]) -> Provenance | None:
@@ -187,7 +169,7 @@ def _value(key: str, value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{_heading(str(name))} {_value(str(name), item)}" for name, item in value.items())
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return amount_text(key, value)
+        return keyed_amount_text(key, value)
     return _text(value)
 
 

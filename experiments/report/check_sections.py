@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from quadrille.algorithms.units import format_bytes, format_seconds
-from quadrille.experiments.check.check import NORMAL, CheckedLog, CheckedRow, row_cells
+from quadrille.experiments.check.check import NORMAL, row_cells
+from quadrille.experiments.check.checked_log import CheckedLog, CheckedRow
 from quadrille.experiments.output.tables import percent
 from quadrille.experiments.report.amounts import compact, time_unit
 from quadrille.experiments.report.charts import LEGEND, PAGE_WIDTH

@@ -11,8 +11,8 @@ from typing import Any
 import networkx as nx
 
 from quadrille.algorithms.units import format_bytes, format_percent
+from quadrille.experiments.drawing.topology_figure import positions_of_nodes
 from quadrille.experiments.explain.explanation import FULL, ExplainedLink, is_link
-from quadrille.experiments.network.topology_figure import positions_of_nodes
 from quadrille.experiments.output.tables import UNKNOWN, percent
 from quadrille.experiments.report.amounts import compact, time_text
 from quadrille.experiments.report.charts import INK, LEGEND, PAGE_WIDTH

@@ -6,13 +6,14 @@ values of the variables are in the style sheet of the page, for light and for da
 
 from collections.abc import Sequence
 
+from quadrille.algorithms.figure_style import CAUSES
+
 COLOURS = tuple(f"var(--c{number})" for number in range(1, 16))
 """The palette, as variables of the page's style sheet; charts of unnamed categories use it in this order.
 
 Source: the first eight: Okabe, Ito, "Color universal design", 2008, black replaced by grey, yellow darker; the others:
 Tol, "Colour schemes", SRON/EPS/TN/09-002, 2021, scheme muted.
 """
-CAUSES = {"compute": 1, "bandwidth": 2, "transfer": 2, "latency": 6, "contention": 4, "waiting": 5, "other": 7}
 MEMORY = {
     "parameters": 1,
     "gradients": 2,

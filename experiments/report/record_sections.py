@@ -11,13 +11,14 @@ from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.algorithms.units import NOISE_SECONDS, format_bytes, format_seconds
 from quadrille.experiments.explain.explanation import Explanation, explain_record
 from quadrille.experiments.output.tables import percent
+from quadrille.experiments.records.record_machine import RecordMachine
 from quadrille.experiments.records.record_table import activity, op_description, shown_ops
 from quadrille.experiments.report.amounts import memory_unit, time_text, time_unit
 from quadrille.experiments.report.axis_levels import axis_levels_section
 from quadrille.experiments.report.charts import bars, stacked_bars
 from quadrille.experiments.report.elements import Chart, Part, Section, Table
 from quadrille.experiments.report.link_drawing import links_section
-from quadrille.experiments.report.machine_section import RecordMachine, machine_section
+from quadrille.experiments.report.machine_section import machine_section
 from quadrille.experiments.report.palette import axis_colour
 from quadrille.experiments.report.path_chart import path_section
 from quadrille.experiments.report.repeat import repeat_section, without_command

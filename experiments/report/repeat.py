@@ -11,7 +11,22 @@ from quadrille.experiments.report.elements import Section
 COMMANDS = ("simulate", "run", "rank", "sweep", "schedule")
 """Commands that take an experiment file."""
 OUTPUTS = (
-    *("json", "csv", "trace", "timeline", "ranks", "plot", "figure", "save", "c", "da", "db", "report", "from"),
+    *(
+        "json",
+        "csv",
+        "trace",
+        "timeline",
+        "ranks",
+        "plot",
+        "plot-of",
+        "figure",
+        "save",
+        "c",
+        "da",
+        "db",
+        "report",
+        "from",
+    ),
     *("quiet", "verbose"),
 )
 """Flags of the output of one run, which no experiment file keeps."""
@@ -88,23 +103,6 @@ def _values(words: Sequence[str]) -> dict[str, Toml] | None:
         else:
             values[name] = value if has_value else True
     return values
-
-
-def settings_of(origin: Provenance | None) -> list[str]:
-    """The values of --set in the command that wrote a file; none if the command is unknown.
-
-    >>> settings_of(None)
-    []
-    """
-    command = origin.command if origin is not None else ""
-    at = re.search(r"--set[ =]", command)
-    if at is None:
-        return []
-    try:
-        settings = (_values(shlex.split(command[at.start() :])) or {}).get("set", [])
-    except ValueError:
-        return []
-    return [str(setting) for setting in settings] if isinstance(settings, list) else []
 
 
 def without_command(line: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from quadrille.algorithms.formats.record import Record, load_record
 from quadrille.algorithms.formats.timeline_files import load_timeline
 from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.check.check import SCHEMA as CHECK
-from quadrille.experiments.check.check import CheckedLog
+from quadrille.experiments.check.checked_log import CheckedLog
 from quadrille.experiments.compare.compare_records import compare_records
 from quadrille.experiments.compare.comparison import SCHEMA as COMPARISON
 from quadrille.experiments.compare.comparison import Comparison

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "quadrille/predictions/1"
 QUESTION = "How do the predictions differ, and why?"
+SAME_TIME = 1e-9
+"""Share of a time below which a difference is one of rounding."""
 OWN_MEASUREMENT = "one measured record goes with one prediction"
 
 
@@ -162,15 +164,33 @@ def summary_lines(compared: Predictions) -> list[str]:
     first, *what_ifs = compared.predictions
     lines = []
     for what_if in what_ifs:
+        share = time_share(what_if.difference)
+        if not share:
+            lines.append(f"{what_if.file} takes the same time as {first.file}")
+            continue
         changes = {
             cause: what_if.seconds_by_cause.get(cause, 0.0) - seconds
             for cause, seconds in first.seconds_by_cause.items()
         }
         cause = max(changes, key=lambda name: abs(changes[name]))
-        share = f"{abs(100 * what_if.difference):.3g} % {'less' if what_if.difference < 0 else 'more'} time"
         change = f"{'+' if changes[cause] > 0 else '-'}{format_seconds(abs(changes[cause]))}"
         lines.append(f"{what_if.file} takes {share} than {first.file}; the largest change is {cause}: {change}")
     return lines
+
+
+def time_share(difference: float) -> str:
+    """How much more or less time a prediction takes than the first, as text; empty if the times are the same.
+
+    >>> time_share(0.25), time_share(-0.1), time_share(1e-13)
+    ('25 % more time', '10 % less time', '')
+
+    Parameters
+    ----------
+    difference : difference of the times, as a share of the first
+    """
+    if abs(difference) < SAME_TIME:
+        return ""
+    return f"{abs(100 * difference):.3g} % {'less' if difference < 0 else 'more'} time"
 
 
 def predictions_figure(compared: Predictions) -> "Figure":

@@ -159,14 +159,31 @@ def run(context: click.Context, **values: Any) -> None:
     measure(experiment, machine, options=options, destinations=output_files, command=context.obj)
 
 
+PLOT_OF = flags_of(
+    plot_of=(
+        Annotated[
+            str,
+            flag(
+                "--plot-of",
+                "timeline|links|roofline",
+                "What --plot draws: the timeline, the use of links, or the roofline.",
+            ),
+        ],
+        "timeline",
+    )
+)
+
+
 @app.command("simulate", text="Predict a multiplication or training steps on a machine.")
 @with_report
-@with_flags(*EXPERIMENT_AND_RUN)
+@with_flags(*EXPERIMENT_AND_RUN, PLOT_OF)
 def simulate(context: click.Context, **values: Any) -> None:
     """Predict the experiment."""
     from quadrille.simulator.gc_paused import gc_paused
 
     with gc_paused():
+        from dataclasses import replace
+
         from quadrille.experiments.output.destinations import check_paths_differ
         from quadrille.experiments.predict.predict import predict
         from quadrille.simulator.simulate import Shortcuts
@@ -175,6 +192,10 @@ def simulate(context: click.Context, **values: Any) -> None:
         flags, experiment = simulated_experiment(context, values)
         options = run_options(values)
         output_files = destinations(values, flags, experiment.grid.size)
+        if values["plot_of"] != output_files.plot_of:
+            from quadrille.cli.parsing.plots import parse_plot_of
+
+            output_files = replace(output_files, plot_of=parse_plot_of(values))
         experiment.check_run(options)
         check_paths_differ(options.written, output_files.read)
         machine = simulated_machine(values, experiment)
@@ -217,23 +238,24 @@ def asked_granularity(values: dict[str, Any]) -> "AskedGranularity":
     return cast("AskedGranularity", one_of(values["granularity"], "granularity", get_args(AskedGranularity)))
 
 
+PIPELINE_PLOT = flags_of(
+    plot=(
+        Annotated[
+            str, flag("--plot", "FILE", "Draw the pipeline: stages, passes and bubbles (.png, .svg, .pdf).", "--figure")
+        ],
+        "",
+    )
+)
+
+
 @app.command()
-@with_flags(FROM_FILE, FROM_RECORD, GPU_COUNT, EXPERIMENT, TRAINING)
+@with_flags(FROM_FILE, FROM_RECORD, GPU_COUNT, EXPERIMENT, TRAINING, PIPELINE_PLOT)
 def schedule(context: click.Context, **values: Any) -> None:
     """Print a schedule: its tensors, then its lanes and ops; of a pipeline also the passes of each stage in time."""
-    from quadrille.algorithms.errors import InputError
     from quadrille.cli.parsing.experiment import experiment_of
+    from quadrille.experiments.predict.show_schedule import show_schedule
 
-    experiment = experiment_of(flags_on_gpus(context, values))
-    if experiment.execution.any_order:
-        raise InputError("order 'auto': run and simulate find it for a --machine; name the axes, such as z,y,x,data")
-    print(experiment.schedule())
-    if experiment.grid.pipeline > 1:
-        from quadrille.experiments.predict.pipeline_grid import pipeline_grid
-        from quadrille.experiments.workloads.training import TrainingExperiment
-
-        assert isinstance(experiment, TrainingExperiment), "only training steps have a pipeline"
-        print("", *pipeline_grid(experiment.stages, smaller_last=experiment.microbatches.smaller_last), sep="\n")
+    show_schedule(experiment_of(flags_on_gpus(context, values)), plot=values["plot"])
 
 
 @app.command()
@@ -379,6 +401,9 @@ def explain(
     ],
     json: Json = "",
     plot: Plot = "",
+    plot_of: Annotated[
+        str, flag("--plot-of", "causes|links", "What --plot draws: time by cause and memory, or the use of links.")
+    ] = "causes",
     every: Annotated[bool, switch("--all", "Print all tables, not the ten longest rows.")] = False,
 ) -> None:
     """Explain where the time of a run or of a profiler's trace goes.
@@ -386,9 +411,12 @@ def explain(
     The figure has the time by cause and the memory by kind, and the timeline where NAME.timeline.json is next to
     NAME.json.
     """
+    from quadrille.cli.parsing.numbers import one_of
+    from quadrille.experiments.explain.explain import ExplainedFigure
     from quadrille.experiments.explain.explain import explain as explain_run
 
-    explain_run(record, json=json, plot=plot, every=every, command=context.obj)
+    subject = cast("ExplainedFigure", one_of(plot_of, "plot-of", get_args(ExplainedFigure)))
+    explain_run(record, json=json, plot=plot, plot_of=subject, every=every, command=context.obj)
 
 
 @app.command()

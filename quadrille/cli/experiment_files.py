@@ -25,6 +25,7 @@ DESTINATIONS = (
     "timeline",
     "ranks",
     "plot",
+    "plot_of",
     "figure",
     "report",
     "save",

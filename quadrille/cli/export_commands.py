@@ -16,6 +16,7 @@ from quadrille.cli.shared_flags import (
     ON_NETWORK,
     TRAINING,
     Json,
+    LinksPlot,
     experiment_flags,
     flags_of,
     machine_flags,
@@ -173,6 +174,7 @@ def export_tuner(_context: click.Context, **values: Any) -> None:
             "own",
         ),
         json=(Json, ""),
+        plot=(LinksPlot, ""),
     ),
     ON_NETWORK,
 )
@@ -191,6 +193,6 @@ def replay(context: click.Context, **values: Any) -> None:
         lambda needed: flows_machine(on, count, needed),
         placement=values["placement"],
         choices=parse_choices(values["collectives"]),
-        destinations=Destinations(json=values["json"], read=on.files),
+        destinations=Destinations(json=values["json"], plot=values["plot"], read=on.files),
         command=context.obj,
     )

@@ -21,8 +21,8 @@ PANELS: dict[str, tuple[str, ...]] = {
         "device_memory", "load", "save", "jobs", "quick",
     ),
     "Output": (
-        "quiet", "verbose", "c", "da", "db", "json", "csv", "plot", "figure", "trace", "timeline", "timelines",
-        "report", "out", "toml", "folder", "messages",
+        "quiet", "verbose", "c", "da", "db", "json", "csv", "plot", "plot_of", "figure", "trace", "timeline",
+        "timelines", "report", "out", "toml", "folder", "messages",
     ),
     "Advanced": (
         "panel", "gemm_layouts", "gradient_bytes", "software", "blas", "carrier", "chunk", "progress", "shards",

@@ -35,6 +35,9 @@ def launch(context: click.Context) -> int:
 def calibrate(
     context: click.Context,
     out: Annotated[str, flag("--out", "FILE.toml", "The machine file; - is stdout.")] = "",
+    plot: Annotated[
+        str, flag("--plot", "FILE", "Draw the measured rows, their fit and its residuals (.png, .svg, .pdf).")
+    ] = "",
     topology: Annotated[str, flag("--topology", "FAMILY:KEY=VALUE,…", "Topology that joins several hosts.")] = "",
     routing: Annotated[str, flag("--routing", "RULE", "Routing between the hosts; by default shortest.")] = "",
     quick: Annotated[bool, switch("--quick", "Fewer sizes, no tuning of messages: about two minutes.")] = False,
@@ -50,7 +53,9 @@ def calibrate(
     from quadrille.runtime.measuring.calibration_sizes import FULL, QUICK
 
     sizes = QUICK if quick else FULL
-    calibrate_machine(out, topology=topology or None, routing=routing, blas=blas, command=context.obj, sizes=sizes)
+    calibrate_machine(
+        out, plot=plot, topology=topology or None, routing=routing, blas=blas, command=context.obj, sizes=sizes
+    )
 
 
 @app.command()

@@ -12,6 +12,7 @@ from quadrille.cli.parsing.flags import CollectiveFlags
 from quadrille.cli.shared_flags import (
     ON_NETWORK,
     Json,
+    LinksPlot,
     NoFold,
     NoFoldTime,
     NoLocal,
@@ -89,6 +90,7 @@ COLLECTIVE_SWITCHES = flags_of(
         ),
         no_local=(NoLocal, False),
         json=(Json, ""),
+        plot=(LinksPlot, ""),
     ),
     ON_NETWORK,
 )
@@ -107,7 +109,7 @@ def flows(context: click.Context, **values: Any) -> None:
         lambda needed: flows_machine(on, count, needed),
         weights=cast(Weights, one_of(values["weights"], "weights", get_args(Weights))),
         local=not values["no_local"],
-        destinations=Destinations(json=values["json"], read=on.files),
+        destinations=Destinations(json=values["json"], plot=values["plot"], read=on.files),
         command=context.obj,
     )
 
@@ -120,8 +122,17 @@ def collective_command() -> Callable[..., None]:
         annotation=Annotated[str, argument("KIND", "all-gather, all-reduce, broadcast, …")],
     )
 
+    plot = flags_of(
+        plot=(
+            Annotated[
+                str, flag("--plot", "FILE", "Draw time and bus bandwidth by size (.png, .svg, .pdf).", "--figure")
+            ],
+            "",
+        )
+    )
+
     @with_report
-    @with_flags([kind], COLLECTIVE, flags_of(json=(Json, "")), ON_NETWORK, COLLECTIVE_SWITCHES)
+    @with_flags([kind], COLLECTIVE, flags_of(json=(Json, "")), plot, ON_NETWORK, COLLECTIVE_SWITCHES)
     def command(context: click.Context, **values: Any) -> None:
         from quadrille.cli.parsing.collectives import parse_kind, parse_question
         from quadrille.cli.parsing.network_machines import collective_machine
@@ -137,7 +148,7 @@ def collective_command() -> Callable[..., None]:
         parse_kind(words.kind)
         machine, net = collective_machine(on, words.gpus)
         question = parse_question(words, net.endpoint_count, options)
-        destinations = Destinations(json=values["json"], read=on.files | files_read(words))
+        destinations = Destinations(json=values["json"], plot=values["plot"], read=on.files | files_read(words))
         predict(question, machine, no_memory=no_memory, destinations=destinations, command=context.obj)
 
     return command
@@ -164,6 +175,10 @@ app.command("collective", text="Predict one collective, and what bounds it.")(co
         gpus=(Annotated[str, flag("--gpus", "N", "How many ranks; by default as in the file.")], ""),
         nodes=(Annotated[str, flag("--nodes", "N", "How many nodes; by default as in the file, or full ones.")], ""),
         json=(Json, ""),
+        plot=(
+            Annotated[str, flag("--plot", "FILE", "Draw measured beside expected (.png, .svg, .pdf).", "--figure")],
+            "",
+        ),
     ),
     ON_NETWORK,
 )
@@ -187,7 +202,7 @@ def check(context: click.Context, **values: Any) -> None:
     _, one_node = collective_machine(on)
     layout = layout_of(log, one_node.per_node, ranks, nodes)
     machine, _ = collective_machine(on, str(layout.gpus))
-    destinations = Destinations(json=values["json"], read=on.files | {"LOG": path})
+    destinations = Destinations(json=values["json"], plot=values["plot"], read=on.files | {"LOG": path})
     named = log.of_kind(kind) if kind else log
     compare(named, machine, layout, name=path, destinations=destinations, command=context.obj)
 

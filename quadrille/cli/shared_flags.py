@@ -296,6 +296,7 @@ Ranks = Annotated[
     ),
 ]
 Plot = Annotated[str, flag("--plot", "FILE", "Write a figure (.png, .svg, .pdf).", "--figure")]
+LinksPlot = Annotated[str, flag("--plot", "FILE", "Draw the use of the links (.png, .svg, .pdf).", "--figure")]
 Json = Annotated[str, flag("--json", "FILE|-", "Write the result as JSON; - is stdout.")]
 Store = Annotated[
     str, flag("--store", "FILE.sqlite", "Keep each answer in this file, and compute only what it does not have.")

@@ -6,6 +6,7 @@ The *bounds walk* computes a lower bound, an estimate and an upper bound of the 
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.simulator.bounds.makespan_bounds import BoundsResult
 from quadrille.simulator.bounds.op_instances import Instance, indices_of
 from quadrille.simulator.machine.placement import RankPlacement
-from quadrille.simulator.prediction import Bound, Extent, Prediction, TimeBreakdowns, mean_parts
+from quadrille.simulator.prediction import MOST_LINKS, Bound, Extent, Prediction, TimeBreakdowns, mean_parts
 from quadrille.simulator.ranks.time_breakdown import OpInstance as Key
 from quadrille.simulator.ranks.time_breakdown import TimeBreakdown
 from quadrille.simulator.uncertainty import uncertainty
@@ -77,6 +78,7 @@ def bounds_prediction(
         times,
         Bound(result.low, result.high, proven=result.walk.nccl is None),
         result.walk.nccl.labels if result.walk.nccl is not None else {},
+        every_link=partial(_every_link, result, placement) if placement.net.link_count <= MOST_LINKS else dict,
     )
 
 
@@ -161,6 +163,11 @@ def _last(instances: Sequence[Instance], span: Span, grid: Grid) -> int:
         if len(at) and start.max() > latest:
             latest, last_rank = float(start.max()), int(instance.ranks[at[np.argmax(start)]])
     return last_rank
+
+
+def _every_link(result: BoundsResult, placement: RankPlacement) -> dict[str, float]:
+    """The utilisation of all used links by name."""
+    return {load.link: load.utilisation for load in _loads(result, placement, MOST_LINKS)}
 
 
 def _loads(result: BoundsResult, placement: RankPlacement, most: int) -> tuple[LinkLoad, ...]:

@@ -39,12 +39,17 @@ class GraphTimes:
     ----------
     finish : end of each rank [s]
     calculating : seconds of the calculations of each rank, those of stream 0 [s]
-    links : loads of the most used links
+    every_link : loads of all used links, the most used first
     """
 
     finish: tuple[float, ...]
     calculating: tuple[float, ...]
-    links: tuple[LinkLoad, ...]
+    every_link: tuple[LinkLoad, ...]
+
+    @property
+    def links(self) -> tuple[LinkLoad, ...]:
+        """Loads of the most used links."""
+        return self.every_link[:LINKS_LISTED]
 
     @property
     def makespan(self) -> float:
@@ -205,14 +210,14 @@ class _GraphSimulation:
             self._start(rank, number)
 
     def _links(self) -> tuple[LinkLoad, ...]:
-        """The most used links."""
+        """The used links, the most used first."""
         engine, end = self._engine, max(self._finish, default=0.0)
         loads = [
             LinkLoad(engine.resource_name(resource), units, busy, units / (engine.resource_capacity(resource) * end))
             for resource, (units, busy) in enumerate(engine.loads())
             if units and end
         ]
-        return tuple(sorted(loads, key=lambda load: (-load.utilisation, load.link))[:LINKS_LISTED])
+        return tuple(sorted(loads, key=lambda load: (-load.utilisation, load.link)))
 
     def _deadlock_text(self) -> str:
         waiting = [

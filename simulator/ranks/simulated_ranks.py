@@ -131,6 +131,32 @@ class SimulatedRanks:
         ]
         return tuple(sorted(link_loads, key=lambda load: (-load.utilisation, load.link))[:most])
 
+    def every_link(self, engine: FlowEngine, loads: Sequence[tuple[float, float]], makespan: float) -> dict[str, float]:
+        """The utilisation of all used resources by name; links of a class have that of the link that was simulated.
+
+        Parameters
+        ----------
+        loads : units served and seconds of use of each resource
+        makespan : end of the simulation [s]
+        """
+        used = {
+            engine.resource_name(resource): units / (engine.resource_capacity(resource) * makespan)
+            for resource, (units, _) in enumerate(loads)
+            if units and makespan
+        }
+        if self.classes is None:
+            return used
+        net, folding, quotient = self.placement.net, self.classes.folding, self.classes.quotient
+        names = net.link_names(range(net.link_count))
+        crossed = np.flatnonzero(folding.links[: net.link_count] >= 0)
+        simulated = quotient.link_of[folding.links[crossed]]
+        links = {
+            names[link]: used[names[stands]]
+            for link, stands in zip(crossed.tolist(), simulated.tolist(), strict=True)
+            if stands < net.link_count and names[stands] in used
+        }
+        return used | links
+
     def class_counts(self) -> tuple[int, int, int]:
         """Numbers of classes of ranks, flows and links; if every rank is simulated, the number of ranks, 0 and 0."""
         if self.classes is None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING, get_args
 
-from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, scale_axis, styled
+from quadrille.algorithms.figure_style import PALETTE, factor_lines, legend_below, new_figure, scale_axis, styled
 from quadrille.experiments.output.pictures import write_figure
 from quadrille.studies.fidelity.judgement import Group, TrialResult
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 COLUMNS = 3
 MARKS: dict[Group, str] = dict(zip(get_args(Group), "sov^D", strict=True))
+FACTORS = (1.1,)
 QUESTION = "How far off are predictions from calibration alone?"
 
 
@@ -47,6 +48,6 @@ def _panel(axes: "Axes", site: str, results: Sequence[TrialResult]) -> None:
             axes.errorbar(
                 measured, ratios, yerr=noise, fmt=mark, color=PALETTE[number], markersize=4, linewidth=0.7, label=name
             )
-    axes.axhline(1, color="0.5", linewidth=0.8)
+    factor_lines(axes, FACTORS)
     scale_axis(axes.xaxis, [result.measured_seconds for result in results], "s", from_zero=False)
     axes.set(title=site, xlabel="measured time", ylabel="predicted / measured")

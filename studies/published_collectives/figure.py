@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING
 
-from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, scale_axis, styled
+from quadrille.algorithms.figure_style import PALETTE, factor_lines, legend_below, new_figure, scale_axis, styled
 from quadrille.experiments.output.pictures import write_figure
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 COLUMNS = 3
 COLOURS = {"judged": PALETTE[0], "calibration": PALETTE[3]}
+FACTORS = (2.0,)
 QUESTION = "How close are the predicted times of collectives to the published times?"
 
 
@@ -37,7 +38,7 @@ def draw(rows: "Sequence[JudgedCollective]", path: str) -> None:
             role_rows = [row for row in part if row.role == role]
             sizes = [row.message_bytes or 1 << 33 for row in role_rows]
             axes.plot(sizes, [_ratio(row) for row in role_rows], ".", color=colour, label=role)
-        axes.axhline(1, color="0.5", linewidth=0.8)
+        factor_lines(axes, FACTORS)
         scale_axis(axes.xaxis, [row.message_bytes or 1 << 33 for row in part], "B")
         axes.set_yscale("log", base=2)
         axes.set_ylim(1 / 8, 8)

@@ -1,8 +1,12 @@
+import re
+from pathlib import Path
+
 import pytest
 
 from quadrille.algorithms.figure_style import (
     FEWEST_TICKS,
     MOST_TICKS,
+    PALETTE,
     amount_text,
     legend_below,
     line_marks,
@@ -12,6 +16,8 @@ from quadrille.algorithms.figure_style import (
     scale_axis,
     styled,
 )
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -98,3 +104,9 @@ def test_amounts_have_prefixes(value, unit, text):
 def test_names_with_dollar_signs_are_text_and_no_formula():
     draw = styled(lambda: new_figure(4, 3, question="How long?", setting=r"a$\q$b.json"))
     assert r"a$\q$b.json" in draw()._repr_svg_()
+
+
+def test_figures_and_reports_have_the_same_first_colours():
+    sheet = (ROOT / "experiments" / "report" / "palette.css").read_text()
+    light = re.findall(r"--c(\d+): (#\w+);", sheet.partition("@media")[0])
+    assert [colour for number, colour in light if int(number) <= 6] == list(PALETTE[:6])

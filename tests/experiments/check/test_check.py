@@ -4,11 +4,14 @@ import json
 import random
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.errors import InputError
 from quadrille.experiments.check.check import layout_of
+from quadrille.experiments.check.check_figure import check_figure
+from quadrille.experiments.check.checked_log import CheckedLog
 from quadrille.experiments.check.explanations import Call, distance, explanations
 from quadrille.experiments.import_.collective_logs import CollectiveLog
 from quadrille.experiments.network.collective import predict_collective
@@ -91,6 +94,22 @@ def test_a_slow_link_is_named_with_the_flag_that_shows_it(tmp_path, capsys):
     out = called(capsys, "check", path, "--machine", "h100-node").out
     share = float(out.partition("--degrade 'gpu:0-nvswitch:0=")[2].partition("'")[0])
     assert "from 1 MiB: slower" in out and share == pytest.approx(0.5, rel=0.1)
+
+
+def test_the_figure_has_each_measured_time_beside_its_band(tmp_path, capsys):
+    path = log_file(tmp_path, measured("h100-node", 8, "all_reduce", degrade=["gpu:2-nvswitch:0=0.5"]))
+    words = ("check", path, "--machine", "h100-node", "--json", tmp_path / "answer.json")
+    ending = called(capsys, *words, "--plot", tmp_path / "check.svg")
+    assert ending.status == 0
+    answer = msgspec.json.decode((tmp_path / "answer.json").read_bytes(), type=CheckedLog)
+    rates, ratios = check_figure(answer).axes
+    marks = {line.get_label(): line for line in rates.lines}
+    assert list(marks) == ["all-reduce, expected", "all-reduce, measured"]
+    bandwidths = [1.75 * row.bytes / row.measured_seconds for row in answer.rows]
+    assert list(marks["all-reduce, measured"].get_ydata()) == pytest.approx(bandwidths)
+    assert list(ratios.lines[0].get_ydata()) == pytest.approx([row.ratio for row in answer.rows])
+    assert "8 ranks on 1 node, beside h100-node" in rates.figure.get_suptitle()
+    assert called(capsys, *words[:4], "--plot", "check.gif").line.endswith("one of png, svg, pdf is needed")
 
 
 @pytest.mark.parametrize(

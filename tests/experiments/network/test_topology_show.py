@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from quadrille.experiments.network.topology_figure import positions_of_nodes
+from quadrille.experiments.drawing.topology_figure import positions_of_nodes
 from quadrille.experiments.network.topology_show import find_topology, link_bundles, node_levels, show_topology
 from quadrille.topologies.build import build, parse_topology
 from quadrille.topologies.files.node_link import dumps

@@ -38,7 +38,8 @@ def test_causes_add_up_and_differences_are_those_of_the_totals(capsys, records, 
 def test_a_prediction_does_not_differ_from_itself(capsys, records):
     ended = called(capsys, "compare", records[0], records[0])
     assert ended.status == 0
-    assert "0 % more time" in ended.out
+    assert f"{records[0]} takes the same time as {records[0]}" in ended.out
+    assert "more time" not in ended.out
 
 
 def test_the_figure_has_a_bar_for_each_prediction_as_long_as_its_time(records):

@@ -2,8 +2,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from quadrille.experiments.network.network_picture import LINK_KIND, picture_of
-from quadrille.experiments.network.topology_figure import network_figure
+from quadrille.experiments.drawing.network_picture import LINK_KIND, picture_of
+from quadrille.experiments.drawing.topology_figure import network_figure
 from quadrille.experiments.network.topology_show import find_topology
 
 RATES = "bandwidth=1e9,latency=1e-6"

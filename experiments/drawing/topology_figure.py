@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.figure_style import MARKERS, PALETTE, legend_below, new_figure, styled
 from quadrille.algorithms.units import format_bytes_per_second
-from quadrille.experiments.network.network_picture import LINK_KIND, NetworkPicture, picture_of, positions_of_nodes
+from quadrille.experiments.drawing.network_picture import LINK_KIND, NetworkPicture, picture_of, positions_of_nodes
 from quadrille.experiments.output.pictures import write_figure
 from quadrille.topologies.network import Network
 
@@ -59,13 +59,13 @@ def network_figure(net: Network, utilisation: Mapping[str, float] | None = None,
     Parameters
     ----------
     utilisation : load of links by their names, as a share of their bandwidth; None for a picture without loads
-    setting : further line of the title
+    setting : workload and machine, in the title; empty for the name of the network
     """
     picture = picture_of(net)
     most = max((cable.bandwidth for cable in picture.cables), default=0.0)
     widths = f"widest line: {format_bytes_per_second(most)}, both directions" if most else ""
     question = QUESTION if utilisation is None else HOT_QUESTION
-    details = "; ".join(text for text in (net.name, setting, widths) if text)
+    details = "; ".join(text for text in (setting or net.name, widths) if text)
     figure = new_figure(*_size(picture), question=question, setting=details)
     axes = figure.subplots()
     _draw_cables(axes, picture, most, _cable_loads(net, picture, utilisation or {}), hot=utilisation is not None)

@@ -1,0 +1,26 @@
+"""The subject of a figure, from `--plot-of`."""
+
+from typing import Any, cast, get_args
+
+from quadrille.algorithms.errors import InputError
+from quadrille.cli.parsing.numbers import one_of
+from quadrille.experiments.output.destinations import PlotOf
+
+
+def parse_plot_of(values: dict[str, Any]) -> PlotOf:
+    """The subject of the figure of a prediction.
+
+    Parameters
+    ----------
+    values : values of the flags of `simulate`
+
+    Raises
+    ------
+    InputError : an unknown subject, one without --plot, or one of all ranks with --ranks
+    """
+    subject = cast(PlotOf, one_of(values["plot_of"], "plot-of", get_args(PlotOf)))
+    if subject != "timeline" and not values["plot"]:
+        raise InputError(f"--plot-of {subject}: --plot FILE is needed, which names the figure")
+    if subject != "timeline" and values["ranks"]:
+        raise InputError(f"--plot-of {subject}: is of all ranks; leave out --ranks")
+    return subject

@@ -1,0 +1,102 @@
+import pytest
+
+from quadrille.experiments.predict.predict import record_and_prediction
+from quadrille.experiments.predict.prepared_experiment import prepare
+from quadrille.experiments.predict.roofline_figure import RooflineOp, roofline_figure, roofline_ops
+from quadrille.experiments.workloads.product_peak import product_peak
+from quadrille.simulator.simulate import Shortcuts
+from quadrille.topologies.find_machine import find_machine
+from tests.support.quadrille import called
+
+JOB = ["simulate", "--matmul", "512,1024,256", "--grid", "z=2,x=2", "--machine", "perlmutter", "--quiet"]
+GPT = "--gpt layers=2,hidden=256,heads=4,sequence=128,vocabulary=1024 --batch 8 --dtype bfloat16"
+
+
+def prepared(words):
+    """An experiment on a machine, as `simulate` prepares it."""
+    from quadrille.cli.parsing.experiment import experiment_of
+    from quadrille.cli.parsing.flags import TrainingFlags
+
+    named = dict(zip([word.removeprefix("--") for word in words[0::2]], words[1::2], strict=True))
+    experiment = experiment_of(TrainingFlags(**named))
+    return prepare(experiment, find_machine("perlmutter", (), experiment.grid.size))
+
+
+@pytest.mark.parametrize("collectives", ["own:ring", "nccl"])
+def test_every_link_has_the_use_that_it_has_without_folding(collectives):
+    job = prepared(["--matmul", "512,512,512", "--grid", "z=4,x=2", "--collectives", collectives])
+    uses = [
+        record_and_prediction(job, granularity="auto", shortcuts=Shortcuts(fold=fold))[1].every_link()
+        for fold in (True, False)
+    ]
+    folded, single = ({name: use for name, use in links.items() if ">" in name} for links in uses)
+    assert folded == pytest.approx(single)
+    assert len(folded) >= 2 * 8
+
+
+def test_a_product_has_the_intensity_and_rate_of_its_sizes():
+    """2 m k n flop, and each of three matrices touched once."""
+    job = prepared(["--matmul", "512,1024,256", "--grid", "x=1"])
+    _, prediction = record_and_prediction(job)
+    (op,) = roofline_ops(job, prediction.timeline)
+    assert op.flops == 2 * 512 * 1024 * 256
+    assert op.touched == 4 * (512 * 1024 + 1024 * 256 + 512 * 256)
+    assert op.rate == pytest.approx(op.flops / prediction.seconds)
+
+
+@pytest.mark.parametrize("granularity", ["exact", "collective"])
+def test_no_op_of_a_training_step_is_above_the_roof(granularity):
+    job = prepared([*GPT.split(), "--grid", "z=2,x=2"])
+    _, prediction = record_and_prediction(job, granularity=granularity)
+    ops = roofline_ops(job, prediction.timeline)
+    peak, memory = product_peak(job.experiment, job.machine, 1), job.machine.device.memory_bytes_per_second
+    assert {op.kind for op in ops} == {"product", "attention", "function"}
+    assert all(op.rate <= min(peak, memory * op.intensity) * (1 + 1e-9) for op in ops)
+    assert sum(op.seconds for op in ops) <= prediction.seconds
+    axes = roofline_figure(ops, peak, memory, "a job").axes[0]
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    assert sum(len(marks.get_offsets()) for marks in axes.collections) == len(ops)
+    assert max(axes.lines[0].get_ydata()) == peak
+    assert any(text.get_text().startswith("peak 312 Tflop/s") for text in axes.texts)
+
+
+def test_the_ridge_of_the_roof_is_peak_over_bandwidth():
+    axes = roofline_figure([RooflineOp("multiply", "product", 100.0, 10.0, 1.0)], 80.0, 20.0).axes[0]
+    assert list(axes.lines[0].get_xdata())[1] == 4.0
+    assert list(axes.lines[0].get_ydata())[1:] == [80.0, 80.0]
+
+
+@pytest.mark.parametrize(("subject", "words"), [("links", "Which links are used most?"), ("roofline", "limited by")])
+def test_simulate_draws_a_subject_with_the_job_in_its_title(capsys, tmp_path, subject, words):
+    path = tmp_path / "figure.svg"
+    ended = called(capsys, *JOB, "--plot-of", subject, "--plot", path)
+    assert (ended.status, ended.out) == (0, called(capsys, *JOB).out)
+    figure = path.read_text()
+    assert words in figure
+    assert "m=512 k=1024 n=256" in figure
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--plot-of", "links"], "--plot FILE is needed"),
+        (["--plot-of", "heat", "--plot", "a.svg"], "timeline, links, roofline"),
+        (["--plot-of", "links", "--plot", "a.gif"], "one of png, svg, pdf is needed"),
+        (["--plot-of", "links", "--plot", "a.svg", "--ranks", "0"], "leave out --ranks"),
+    ],
+)
+def test_bad_figures_are_refused_in_a_line(capsys, words, message):
+    ended = called(capsys, *JOB, *words)
+    assert ended.status == 2
+    assert message in ended.line
+
+
+@pytest.mark.parametrize("subject", ["links", "roofline"])
+def test_a_prediction_by_passes_says_what_it_lacks(capsys, tmp_path, subject):
+    words = ["simulate", *GPT.split(), "--micro-batch", "1", "--grid", "pipeline=2", "--machine", "perlmutter"]
+    flags = ["--granularity", "passes", "--quiet", "--plot-of", subject, "--plot", tmp_path / "a.svg"]
+    ended = called(capsys, *words, *flags)
+    assert ended.status == 2
+    last = ended.err.splitlines()[-1]
+    assert "a prediction by passes" in last
+    assert "--granularity collective" in last
