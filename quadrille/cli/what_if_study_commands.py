@@ -34,3 +34,44 @@ def oversubscription(context: click.Context, **values: Any) -> None:
     defaults = tree.QUICK if values["quick"] else tree.TreeQuestion()
     question = replace(defaults, **changed_fields(defaults, **group_values(values, OVERSUBSCRIPTION)))
     tree.oversubscription(question, asking(context, {"top": "1", **values}))
+
+
+FAULT_COST = flags_of(
+    machine=(Annotated[str, flag("--machine", "NAME", "A machine with rails; by default h100-superpod.")], ""),
+    gpt=(Gpt, ""),
+    gpus=(Gpus, ""),
+    stages=(Annotated[str, flag("--stages", "N", "Stages of the pipeline; 1 leaves it out.")], ""),
+    slower=(Annotated[str, flag("--slower", "PERCENT,…", "Percent of its speed that the slow GPU lacks.")], ""),
+)
+
+
+@study.command("fault-cost")
+@with_report
+@with_flags(FAULT_COST, WITHOUT_SEARCH)
+def fault_cost(context: click.Context, **values: Any) -> None:
+    """What do a slow GPU, a slow or flapping NIC and a lost rail cost, by layout?"""
+    from quadrille.studies.fault_cost import study as faults
+
+    defaults = faults.QUICK if values["quick"] else faults.FaultQuestion()
+    question = replace(defaults, **changed_fields(defaults, **group_values(values, FAULT_COST)))
+    faults.fault_cost(question, asking(context, {"top": "1", **values}))
+
+
+BANDWIDTH_OR_MEMORY = flags_of(
+    machines=(Annotated[str, flag("--machines", "NAME,…", "Named machines.", "--machine")], ""),
+    gpt=(Annotated[str, flag("--gpt", "NAME,…", "The models that are trained.")], ""),
+    gpus=(Gpus, ""),
+    each=(Annotated[str, flag("--each", "N", "Sequences of each GPU.")], ""),
+)
+
+
+@study.command("bandwidth-or-memory")
+@with_report
+@with_flags(BANDWIDTH_OR_MEMORY, STUDY_OPTIONS)
+def bandwidth_or_memory(context: click.Context, **values: Any) -> None:
+    """What does twice the network, NVLink, memory or peak gain, each with its own best layout?"""
+    from quadrille.studies.bandwidth_or_memory import study as resources
+
+    defaults = resources.QUICK if values["quick"] else resources.ResourceQuestion()
+    question = replace(defaults, **changed_fields(defaults, **group_values(values, BANDWIDTH_OR_MEMORY)))
+    resources.bandwidth_or_memory(question, asking(context, values))
