@@ -62,6 +62,7 @@ class TreeQuestion:
     rack : number of nodes under a leaf switch
     stages : number of pipeline stages
     ratios : oversubscriptions of the uplinks; the others are compared with the first
+    names : names of the layouts that are predicted; empty for all
     """
 
     machine: str = "h100-superpod"
@@ -71,6 +72,7 @@ class TreeQuestion:
     rack: int = 4
     stages: int = 4
     ratios: tuple[int, ...] = (1, 2, 4)
+    names: tuple[str, ...] = ()
 
     def layouts(self) -> tuple[Layout, ...]:
         """The layouts: data, tensor in a node and over two, a pipeline, and experts in a node and over eight."""
@@ -90,7 +92,7 @@ class TreeQuestion:
         ]
         lengths = (node, 8 * node) if self.experts else ()
         layouts += [layout(f"experts {n}", f"data={gpus},expert={n}", gpt=self.experts) for n in lengths]
-        return tuple(layouts)
+        return tuple(layout for layout in layouts if not self.names or layout.name in self.names)
 
     @property
     def batch(self) -> int:
@@ -105,6 +107,7 @@ QUICK = TreeQuestion(
     rack=2,
     stages=2,
     ratios=(1, 4),
+    names=("data, ZeRO 1", "tensor 16", "pipeline 2"),
 )
 
 
