@@ -155,7 +155,8 @@ def with_twice(name: str, gpus: int, resource: str) -> Machine:
     ------
     InputError : an unknown machine, or too many GPUs
     """
-    own = machine(name).optional_arguments()
+    named = machine(name)
+    own = {**named.arguments(gpus), **named.optional_arguments()}
     keys = [key for key in RESOURCES[resource] if key.startswith("device.") or key.removeprefix("topology.") in own]
     return find_machine(name, [f"{key}=x2" for key in keys], gpus=gpus)
 
@@ -196,7 +197,7 @@ def _options_text(experiment: TrainingExperiment) -> str:
 def gain_of(rows: Sequence[SweepRow], row: SweepRow) -> float | None:
     """The relative speed-up of a row's step over that of its machine as it is; None if one is missing."""
     base_point = {**row.point, "twice": AS_IT_IS}
-    base = next((other.answer.seconds for other in rows if other.point == base_point), None)
+    base = next((candidate.answer.seconds for candidate in rows if candidate.point == base_point), None)
     return base / row.answer.seconds - 1 if base and row.answer.seconds else None
 
 

@@ -220,10 +220,10 @@ def answer(rows: Sequence[SweepRow]) -> str:
     costs = {layout: costs_of(rows, layout) for layout in _layouts(rows)}
     sentences = []
     for fault in _faults(rows):
-        known = {layout: own[fault] for layout, own in costs.items() if fault in own}
-        if known:
-            ordered = sorted(known, key=lambda layout: known[layout])
-            sentences.append(f"{fault}: {', '.join(f'{layout} {percent(known[layout])}' for layout in ordered)}.")
+        by_layout = {layout: own[fault] for layout, own in costs.items() if fault in own}
+        if by_layout:
+            ordered = sorted(by_layout, key=lambda layout: by_layout[layout])
+            sentences.append(f"{fault}: {', '.join(f'{layout} {percent(by_layout[layout])}' for layout in ordered)}.")
     return " ".join(sentences)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from quadrille.experiments.sweep.layouts import Layout
 from quadrille.experiments.sweep.training_study import StudyOptions
+from quadrille.simulator.machine.network import network_of
 from quadrille.studies.bandwidth_or_memory import study as resources
 from quadrille.topologies.find_machine import find_machine
 
@@ -62,3 +63,11 @@ def test_only_the_numbers_of_the_resource_change():
     assert more.topology == plain.topology
     assert more.device.memory_bytes == 2 * plain.device.memory_bytes
     assert more.device.peak_flops_per_second == plain.device.peak_flops_per_second
+
+
+def test_twice_the_network_is_twice_the_cables_between_nodes_and_the_way_to_the_nic():
+    plain, more = (resources.with_twice("h100-superpod", 16, name) for name in (resources.AS_IT_IS, "network"))
+    links = [network_of(machine) for machine in (plain, more)]
+    for name in ("nic:0>leaf:0", "gpu:0>nic:0", "gpu:0>nvswitch:0"):
+        before, after = (float(net.bandwidths[net.link_numbers(name)].sum()) for net in links)
+        assert after == pytest.approx(before * (1 if "nvswitch" in name else 2))
