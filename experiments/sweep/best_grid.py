@@ -21,7 +21,7 @@ Source of the bytes over x and y: the closed form of the 4D algorithm's paper, a
 2305.13525: 12 (y - 1) + 4 (x - 1) without recomputation.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -80,19 +80,35 @@ def best_training_grid(point: BestGrid) -> SweepAnswer:
     InputError : the model or the machine is not possible, or no grid of the scheme's form fits in memory
     """
     point = with_point_choices(point)
-    machine, scheme = point.machine, point.experiment.name
+    machine = point.machine
     assert isinstance(point.experiment, TrainingExperiment)
-    ranked = ranked_steps(point.experiment, point.gpus, machine)
+    return simulated_best(ranked_steps(point.experiment, point.gpus, machine), machine, point.top, point.most_seconds)
+
+
+def simulated_best(ranked: Sequence[RankedStep], machine: Machine, top: int, most_seconds: float) -> SweepAnswer:
+    """The fastest of the first ranked steps, by simulation.
+
+    Parameters
+    ----------
+    ranked : training steps, the fastest by the closed form first
+    top : number of steps that are simulated
+    most_seconds : processor time after which the simulation of a step stops [s]
+
+    Raises
+    ------
+    InputError : no simulation ended in time
+    """
     simulated: list[tuple[TrainingStep, RankedStep]] = []
     left_out: list[str] = []
-    for candidate in ranked[: point.top]:
+    for candidate in ranked[:top]:
         try:
-            with processor_time_limit(point.most_seconds):
+            with processor_time_limit(most_seconds):
                 step = simulated_step(candidate.experiment, machine)
             simulated.append((step, candidate))
         except TimeLimitExceeded as error:
-            grid, closed = candidate.experiment.grid, format_seconds(candidate.closed_form_seconds)
-            left_out.append(f"{scheme} on {grid} is left out ({closed} by the closed form): {error}")
+            experiment, closed = candidate.experiment, format_seconds(candidate.closed_form_seconds)
+            named = f"{experiment.name} on {experiment.grid}"
+            left_out.append(f"{named} is left out ({closed} by the closed form): {error}")
     if not simulated:
         raise InputError("; ".join(left_out))
     step, fastest = min(simulated, key=lambda pair: pair[0].seconds)

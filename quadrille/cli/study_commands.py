@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import click
 
-from quadrille.cli import training_study_commands
+from quadrille.cli import training_study_commands, what_if_study_commands
 from quadrille.cli.app import study
 from quadrille.cli.command_declarations import flag, switch, toggle
 from quadrille.cli.shared_flags import (
@@ -29,7 +29,7 @@ from quadrille.cli.shared_flags import (
     with_flags,
 )
 
-MORE = (training_study_commands,)
+MORE = (training_study_commands, what_if_study_commands)
 """Modules that declare further commands when they are imported."""
 
 Jobs = Annotated[str, flag("--jobs", "N", "Processes that share the rows.")]

@@ -1,0 +1,270 @@
+"""`quadrille study bandwidth-or-memory`: the predicted gain of a training step by twice as much of one resource.
+
+    network             bandwidth of every cable between nodes, and of PCIe between GPU and NIC
+    NVLink              bandwidth between the GPUs of a node
+    memory              bytes of a GPU's memory: layouts that store more fit
+    memory bandwidth    bandwidth of a GPU's memory
+    peak                flop/s of a GPU
+
+With each resource the fastest layout is searched again.  The layouts are Megatron-LM's: data and tensor ranks, the
+microbatch, ZeRO 1 or 3, and full recomputation or none.  A closed form orders all that fit, and the first few are
+simulated.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from quadrille.algorithms.errors import InputError, QuadrilleError
+from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, styled
+from quadrille.algorithms.training.gpt import Gpt
+from quadrille.experiments.output.tables import UNKNOWN, percent, table
+from quadrille.experiments.sweep.best_grid import RankedStep, ranked_steps, simulated_best
+from quadrille.experiments.sweep.layouts import Layout
+from quadrille.experiments.sweep.sweep_points import OneGrid, with_point_choices
+from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow
+from quadrille.experiments.sweep.training_study import (
+    STEP_COLUMNS,
+    Findings,
+    StudyOptions,
+    StudyPresentation,
+    answer_study_points,
+    step_cells,
+    write_findings,
+)
+from quadrille.experiments.workloads.training import TrainingExperiment
+from quadrille.runtime.host.console import run_as_program
+from quadrille.topologies.find_machine import find_machine
+from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.machines.machine_catalogue import machine
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Group
+
+AS_IT_IS = "as it is"
+RESOURCES: dict[str, tuple[str, ...]] = {
+    AS_IT_IS: (),
+    "network": ("topology.bandwidth_bytes_per_second", "topology.pcie_bandwidth_bytes_per_second"),
+    "NVLink": ("topology.nvlink_bandwidth_bytes_per_second",),
+    "memory": ("device.memory_bytes",),
+    "memory bandwidth": ("device.memory_bytes_per_second",),
+    "peak": ("device.peak_flops_per_second",),
+}
+"""Numbers of the machine that belong to each resource."""
+OPTIONS = (
+    {"zero": 1, "recompute": "none"},
+    {"zero": 1, "recompute": "full"},
+    {"zero": 3, "recompute": "none"},
+)
+"""Options of the layouts that are searched, beside grids and microbatches."""
+QUESTION = "Buy bandwidth or memory: what does twice as much of one resource gain?"
+"""Title of the figure."""
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceQuestion:
+    """The training jobs.
+
+    Parameters
+    ----------
+    machines, gpt : names of the machines and of the models
+    gpus : number of GPUs
+    each : sequences of the global batch for each GPU
+    """
+
+    machines: tuple[str, ...] = ("h100-superpod", "gb200-nvl72")
+    gpt: tuple[str, ...] = ("llama2-13b", "llama3-70b")
+    gpus: int = 128
+    each: int = 2
+
+
+QUICK = ResourceQuestion(machines=("h100-superpod",), gpt=("gpt3-1.3b",), gpus=16)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedStep:
+    """A point of the study: the fastest of these experiments on any grid.
+
+    Parameters
+    ----------
+    experiments : training step with each of the options, on any grid
+    top : number of layouts that are simulated
+    most_seconds : processor time after which the simulation of a layout stops [s]
+    """
+
+    experiments: tuple[TrainingExperiment, ...]
+    machine: Machine
+    top: int
+    most_seconds: float
+
+
+def main() -> None:
+    """Run the study on the default jobs, and write the answer to `results/`."""
+    bandwidth_or_memory(ResourceQuestion(), StudyOptions.into_folder("bandwidth-or-memory", RESULTS))
+
+
+def bandwidth_or_memory(question: ResourceQuestion, asking: StudyOptions) -> Findings:
+    """Search the fastest layout with each resource doubled, and print and write the results.
+
+    Parameters
+    ----------
+    question : training jobs
+    asking : options of the search, and files of the results
+
+    Raises
+    ------
+    InputError : an unknown model or machine; a file that cannot be written; no layout that fits
+    """
+    asking.check()
+    points = list(points_of(question, asking))
+    answers = answer_study_points(points, fastest_step, asking)
+    results = [(point, answer) for (point, _), answer in zip(points, answers, strict=True)]
+    flags = {"gpus": str(question.gpus), "batch": str(question.each * question.gpus), "scheme": "megatron"}
+    return write_findings("bandwidth-or-memory", flags, results, StudyPresentation(tables, answer, figure), asking)
+
+
+def points_of(question: ResourceQuestion, asking: StudyOptions) -> Iterator[tuple[dict[str, str], SearchedStep]]:
+    """The points: every model on every machine with every resource doubled."""
+    for name in question.machines:
+        for gpt in question.gpt:
+            layouts = (Layout(name=gpt, gpt=gpt, grid=f"data={question.gpus}", options=options) for options in OPTIONS)
+            experiments = tuple(layout.experiment(question.each * question.gpus) for layout in layouts)
+            for resource in RESOURCES:
+                machine_of_point = with_twice(name, question.gpus, resource)
+                step = SearchedStep(experiments, machine_of_point, asking.top, asking.most_seconds)
+                yield {"machine": name, "model": gpt, "twice": resource}, step
+
+
+def with_twice(name: str, gpus: int, resource: str) -> Machine:
+    """A named machine with twice as much of a resource.
+
+    >>> with_twice("h100-superpod", 16, "memory").device.memory_bytes
+    169887394430.0
+
+    Parameters
+    ----------
+    name : name of the machine
+    resource : one of `RESOURCES`
+
+    Raises
+    ------
+    InputError : an unknown machine, or too many GPUs
+    """
+    named = machine(name)
+    own = {**named.arguments(gpus), **named.optional_arguments()}
+    keys = [key for key in RESOURCES[resource] if key.startswith("device.") or key.removeprefix("topology.") in own]
+    return find_machine(name, [f"{key}=x2" for key in keys], gpus=gpus)
+
+
+def fastest_step(point: SearchedStep) -> SweepAnswer:
+    """The simulated step of the fastest layout; its first remark has the options of the layout."""
+    ranked: list[RankedStep] = []
+    reasons: list[str] = []
+    for experiment in point.experiments:
+        asked = with_point_choices(OneGrid(experiment, point.machine)).experiment
+        assert isinstance(asked, TrainingExperiment)
+        try:
+            ranked += ranked_steps(asked, asked.grid.size, point.machine)
+        except InputError as error:
+            reasons.append(str(error))
+    if not ranked:
+        return SweepAnswer(reason=reasons[0])
+    ranked.sort(key=lambda step: step.closed_form_seconds)
+    answers = []
+    for step in ranked[: point.top]:
+        try:
+            answers.append((simulated_best([step], point.machine, 1, point.most_seconds), step.experiment))
+        except QuadrilleError as error:
+            reasons.append(str(error))
+    if not answers:
+        return SweepAnswer(reason=reasons[-1])
+    fastest, experiment = min(answers, key=lambda pair: pair[0].seconds or 0.0)
+    return msgspec.structs.replace(
+        fastest, grids=len(ranked), simulated=len(answers), remarks=(_options_text(experiment), *fastest.remarks)
+    )
+
+
+def _options_text(experiment: TrainingExperiment) -> str:
+    assert isinstance(experiment.problem, Gpt)
+    return f"ZeRO {experiment.problem.zero}, recompute {experiment.problem.recompute}"
+
+
+def gain_of(rows: Sequence[SweepRow], row: SweepRow) -> float | None:
+    """The relative speed-up of a row's step over that of its machine as it is; None if one is missing."""
+    base_point = {**row.point, "twice": AS_IT_IS}
+    base = next((candidate.answer.seconds for candidate in rows if candidate.point == base_point), None)
+    return base / row.answer.seconds - 1 if base and row.answer.seconds else None
+
+
+def _jobs(rows: Sequence[SweepRow]) -> list[tuple[str, str]]:
+    """The models and machines of the rows."""
+    return list(dict.fromkeys((row.point["model"], row.point["machine"]) for row in rows))
+
+
+def _rows_of(rows: Sequence[SweepRow], job: tuple[str, str]) -> list[SweepRow]:
+    return [row for row in rows if (row.point["model"], row.point["machine"]) == job]
+
+
+def tables(rows: Sequence[SweepRow]) -> "list[Group]":
+    """The table of the fastest layouts: a section for each model and machine."""
+    columns = ("model", "machine", "twice", "options", *STEP_COLUMNS, "gain")
+    sections = [
+        [
+            (
+                *job,
+                row.point["twice"],
+                row.answer.remarks[0] if row.answer.remarks else UNKNOWN,
+                *step_cells(row.answer),
+                UNKNOWN if row.point["twice"] == AS_IT_IS else percent(gain_of(rows, row)),
+            )
+            for row in _rows_of(rows, job)
+        ]
+        for job in _jobs(rows)
+    ]
+    return [table("the fastest layout with twice as much of one resource, predicted", columns, *sections, names=5)]
+
+
+def answer(rows: Sequence[SweepRow]) -> str:
+    """The sentences that answer the study: the gain of each resource, the largest first."""
+    sentences = []
+    for job in _jobs(rows):
+        gains = {
+            row.point["twice"]: gain
+            for row in _rows_of(rows, job)
+            if row.point["twice"] != AS_IT_IS and (gain := gain_of(rows, row)) is not None
+        }
+        if gains:
+            ordered = sorted(gains, key=lambda resource: -gains[resource])
+            each = ", ".join(f"{resource} {percent(gains[resource])}" for resource in ordered)
+            sentences.append(f"{job[0]} on {job[1]}: {each}.")
+    return " ".join(sentences)
+
+
+@styled
+def figure(rows: Sequence[SweepRow]) -> "Figure":
+    """The bar chart of the gains, with a group of bars for each model and machine."""
+    jobs = _jobs(rows)
+    resources = [resource for resource in RESOURCES if resource != AS_IT_IS]
+    drawing = new_figure(8, 4.6, question=QUESTION, setting="the fastest layout with each, predicted")
+    axis = drawing.subplots()
+    width = 0.8 / len(resources)
+    for index, resource in enumerate(resources):
+        own = {(row.point["model"], row.point["machine"]): row for row in rows if row.point["twice"] == resource}
+        gains = [100 * (gain_of(rows, own[job]) or 0.0) if job in own else 0.0 for job in jobs]
+        places = [place + width * (index - (len(resources) - 1) / 2) for place in range(len(jobs))]
+        axis.bar(places, gains, width=width, color=PALETTE[index], label=resource)
+    axis.set_xticks(range(len(jobs)), ["\n".join(job) for job in jobs])
+    axis.axhline(0, color="black", linewidth=0.8)
+    axis.set_ylabel("faster by [%]")
+    axis.grid(visible=False, axis="x")
+    legend_below(drawing)
+    return drawing
+
+
+if __name__ == "__main__":
+    run_as_program(main)

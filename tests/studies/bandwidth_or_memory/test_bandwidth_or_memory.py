@@ -1,0 +1,73 @@
+"""The study of resources: more of one is never slower, and twice everything halves a step."""
+
+from dataclasses import replace
+
+import pytest
+
+from quadrille.experiments.sweep.layouts import Layout
+from quadrille.experiments.sweep.training_study import StudyOptions
+from quadrille.simulator.machine.network import network_of
+from quadrille.studies.bandwidth_or_memory import study as resources
+from quadrille.topologies.find_machine import find_machine
+
+SMALL = resources.ResourceQuestion(
+    machines=("h100-superpod",), gpt=("layers=1,hidden=512,heads=8,sequence=256,vocabulary=512",), gpus=16, each=1
+)
+EVERYTHING = (
+    *(f"{key}=x2" for keys in resources.RESOURCES.values() for key in keys),
+    "topology.latency_seconds=x0.5",
+    "topology.nvlink_latency_seconds=x0.5",
+    "topology.switch_latency_seconds=x0.5",
+    "device.overhead_seconds=x0.5",
+)
+
+
+@pytest.fixture(scope="module")
+def findings():
+    return resources.bandwidth_or_memory(SMALL, StudyOptions(quiet=True, top=1))
+
+
+def test_every_resource_is_searched_and_memory_is_never_slower(findings):
+    assert [row.point["twice"] for row in findings.rows] == list(resources.RESOURCES)
+    by_name = {row.point["twice"]: row for row in findings.rows}
+    assert resources.gain_of(findings.rows, by_name["peak"]) > 0
+    assert resources.gain_of(findings.rows, by_name[resources.AS_IT_IS]) == 0
+    for row in findings.rows:
+        assert row.answer.remarks[0].startswith("ZeRO ")
+        assert row.answer.fits
+
+
+def test_the_fastest_layout_is_no_slower_than_any_of_its_options_alone():
+    (_, point), *_ = resources.points_of(SMALL, StudyOptions(top=1))
+    every = resources.fastest_step(replace(point, top=3)).seconds
+    alone = [
+        resources.fastest_step(replace(point, experiments=(experiment,), top=1)).seconds
+        for experiment in point.experiments
+    ]
+    assert every <= min(alone) * (1 + 1e-9)
+
+
+def test_twice_everything_and_half_the_latency_shortens_a_step_by_little_less_than_half():
+    experiment = Layout(
+        name="data", gpt="layers=1,hidden=2048,heads=16,sequence=1024,vocabulary=512", grid="data=16"
+    ).experiment(16)
+    seconds = []
+    for settings in ((), EVERYTHING):
+        machine = find_machine("h100-superpod", settings, gpus=16)
+        seconds.append(resources.fastest_step(resources.SearchedStep((experiment,), machine, 1, 60.0)).seconds)
+    assert 0.5 * (1 - 1e-9) <= seconds[1] / seconds[0] < 0.65
+
+
+def test_only_the_numbers_of_the_resource_change():
+    plain, more = (resources.with_twice("h100-superpod", 16, name) for name in (resources.AS_IT_IS, "memory"))
+    assert more.topology == plain.topology
+    assert more.device.memory_bytes == 2 * plain.device.memory_bytes
+    assert more.device.peak_flops_per_second == plain.device.peak_flops_per_second
+
+
+def test_twice_the_network_is_twice_the_cables_between_nodes_and_the_way_to_the_nic():
+    plain, more = (resources.with_twice("h100-superpod", 16, name) for name in (resources.AS_IT_IS, "network"))
+    links = [network_of(machine) for machine in (plain, more)]
+    for name in ("nic:0>leaf:0", "gpu:0>nic:0", "gpu:0>nvswitch:0"):
+        before, after = (float(net.bandwidths[net.link_numbers(name)].sum()) for net in links)
+        assert after == pytest.approx(before * (1 if "nvswitch" in name else 2))
