@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from quadrille.cli.app import study
-from quadrille.cli.command_declarations import flag, switch
+from quadrille.cli.command_declarations import flag, switch, with_report
 from quadrille.cli.shared_flags import Json, Plot, by_default, flags_of, group_values, with_flags
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ WHICH_SCHEME = flags_of(
 
 
 @study.command("which-scheme")
+@with_report
 @with_flags(WHICH_SCHEME, by_default(STUDY_OPTIONS, most_seconds="120"))
 def which_scheme(context: click.Context, **values: Any) -> None:
     """Is 1-D, 2-D, 3-D or 4D parallelism the fastest, on how many GPUs?"""
@@ -100,6 +101,7 @@ OVERLAP_WORTH = flags_of(
 
 
 @study.command("overlap-worth")
+@with_report
 @with_flags(OVERLAP_WORTH, STUDY_OPTIONS)
 def overlap_worth(context: click.Context, **values: Any) -> None:
     """What is each overlap of communication with computing worth, and when is it worth nothing?"""
@@ -119,6 +121,7 @@ WHICH_GRID = flags_of(
 
 
 @study.command("which-grid")
+@with_report
 @with_flags(WHICH_GRID, by_default(STUDY_OPTIONS, top="4"))
 def which_grid(context: click.Context, **values: Any) -> None:
     """Which grid is the best on which machine, and why?"""
@@ -141,6 +144,7 @@ BETTER_NETWORK = flags_of(
 
 
 @study.command("better-network")
+@with_report
 @with_flags(BETTER_NETWORK, STUDY_OPTIONS)
 def better_network(context: click.Context, **values: Any) -> None:
     """What would a better network buy: twice the bandwidth, half the latency, an NVLink domain of 72?"""
@@ -168,6 +172,7 @@ MESSAGE_DRIVEN_WORTH = flags_of(
 
 
 @study.command("message-driven-worth")
+@with_report
 @with_flags(MESSAGE_DRIVEN_WORTH, by_default(STUDY_OPTIONS, most_seconds="240"))
 def message_driven_worth(context: click.Context, **values: Any) -> None:
     """When is a message-driven pipeline faster than 1F1B, GPipe, interleaved stages and zero bubbles?"""
