@@ -181,3 +181,43 @@ def message_driven_worth(context: click.Context, **values: Any) -> None:
     defaults = worth.QUICK if values["quick"] else worth.DrivenQuestion()
     question = replace(defaults, **changed_fields(defaults, **group_values(values, MESSAGE_DRIVEN_WORTH)))
     worth.message_driven_worth(question, asking(context, values))
+
+
+BEST_LAYOUT = flags_of(
+    models=(Annotated[str, flag("--models", "NAME,…", "Models.", "--gpt")], ""),
+    machines=(Annotated[str, flag("--machines", "NAME,…", "Named machines.", "--machine")], ""),
+    gpus=(Annotated[str, flag("--gpus", "N,…", "Number of GPUs of each machine.")], ""),
+    each=(Annotated[str, flag("--each", "N", "Sequences of each GPU.")], ""),
+)
+
+
+@study.command("best-layout")
+@with_report
+@with_flags(BEST_LAYOUT, by_default(STUDY_OPTIONS, jobs="2"))
+def best_layout(context: click.Context, **values: Any) -> None:
+    """Which layout is the best for large models on 512 H100 and on NVL72 racks, and why?"""
+    from quadrille.studies.best_layout import study as best
+
+    defaults = best.QUICK if values["quick"] else best.BestLayoutQuestion()
+    question = replace(defaults, **changed_fields(defaults, **group_values(values, BEST_LAYOUT)))
+    best.best_layout(question, asking(context, values))
+
+
+SCALING_END = flags_of(
+    models=(Annotated[str, flag("--models", "NAME,…", "Models.", "--gpt")], ""),
+    machines=(Annotated[str, flag("--machines", "NAME,…", "Named machines.", "--machine")], ""),
+    gpus=(Gpus, ""),
+    batch=(Annotated[str, flag("--batch", "N", "Sequences of a step.")], ""),
+)
+
+
+@study.command("scaling-end")
+@with_report
+@with_flags(SCALING_END, by_default(STUDY_OPTIONS, jobs="2"))
+def scaling_end(context: click.Context, **values: Any) -> None:
+    """On how many GPUs do twice the GPUs hardly shorten a training step with the same batch, and why?"""
+    from quadrille.studies.scaling_end import study as scaling
+
+    defaults = scaling.QUICK if values["quick"] else scaling.ScalingEndQuestion()
+    question = replace(defaults, **changed_fields(defaults, **group_values(values, SCALING_END)))
+    scaling.scaling_end(question, asking(context, values))
