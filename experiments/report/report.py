@@ -39,8 +39,11 @@ from quadrille.experiments.report.prediction_sections import predictions_part
 from quadrille.experiments.report.record_sections import record_part
 from quadrille.experiments.report.scripts import check_packages
 from quadrille.experiments.report.search_sections import ranking_part, sweep_part
+from quadrille.experiments.report.study_sections import findings_part
 from quadrille.experiments.sweep.sweep_result import SCHEMA as SWEEP
 from quadrille.experiments.sweep.sweep_result import Sweep
+from quadrille.experiments.sweep.training_study import SCHEMA as FINDINGS
+from quadrille.experiments.sweep.training_study import Findings
 from quadrille.experiments.what_if.compare_predictions import SCHEMA as PREDICTIONS
 from quadrille.experiments.what_if.compare_predictions import Predictions
 
@@ -188,6 +191,10 @@ def _sweep_part(path: str, source: str) -> Part:
     return sweep_part(schema_files.read(path, Sweep, SWEEP), source)
 
 
+def _findings_part(path: str, source: str) -> Part:
+    return findings_part(schema_files.read(path, Findings, FINDINGS), source)
+
+
 def _check_part(path: str, source: str) -> Part:
     return check_part(schema_files.read(path, CheckedLog, CHECK), source)
 
@@ -209,6 +216,7 @@ MAKERS: Mapping[str, Callable[[str, str], Part]] = {
     CASES_SCHEMA: _folder_part,
     RANKING: _ranking_part,
     SWEEP: _sweep_part,
+    FINDINGS: _findings_part,
     CHECK: _check_part,
     EXPLANATION: _explanation_part,
     PREDICTIONS: _predictions_part,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from quadrille.cli.app import study
-from quadrille.cli.command_declarations import flag, switch
+from quadrille.cli.command_declarations import flag, switch, with_report
 from quadrille.cli.shared_flags import Json, Plot, by_default, flags_of, group_values, with_flags
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ WHICH_SCHEME = flags_of(
 
 
 @study.command("which-scheme")
+@with_report
 @with_flags(WHICH_SCHEME, by_default(STUDY_OPTIONS, most_seconds="120"))
 def which_scheme(context: click.Context, **values: Any) -> None:
     """Is 1-D, 2-D, 3-D or 4D parallelism the fastest, on how many GPUs?"""
@@ -100,6 +101,7 @@ OVERLAP_WORTH = flags_of(
 
 
 @study.command("overlap-worth")
+@with_report
 @with_flags(OVERLAP_WORTH, STUDY_OPTIONS)
 def overlap_worth(context: click.Context, **values: Any) -> None:
     """What is each overlap of communication with computing worth, and when is it worth nothing?"""
@@ -119,6 +121,7 @@ WHICH_GRID = flags_of(
 
 
 @study.command("which-grid")
+@with_report
 @with_flags(WHICH_GRID, by_default(STUDY_OPTIONS, top="4"))
 def which_grid(context: click.Context, **values: Any) -> None:
     """Which grid is the best on which machine, and why?"""
@@ -141,6 +144,7 @@ BETTER_NETWORK = flags_of(
 
 
 @study.command("better-network")
+@with_report
 @with_flags(BETTER_NETWORK, STUDY_OPTIONS)
 def better_network(context: click.Context, **values: Any) -> None:
     """What would a better network buy: twice the bandwidth, half the latency, an NVLink domain of 72?"""
@@ -168,6 +172,7 @@ MESSAGE_DRIVEN_WORTH = flags_of(
 
 
 @study.command("message-driven-worth")
+@with_report
 @with_flags(MESSAGE_DRIVEN_WORTH, by_default(STUDY_OPTIONS, most_seconds="240"))
 def message_driven_worth(context: click.Context, **values: Any) -> None:
     """When is a message-driven pipeline faster than 1F1B, GPipe, interleaved stages and zero bubbles?"""
@@ -176,3 +181,43 @@ def message_driven_worth(context: click.Context, **values: Any) -> None:
     defaults = worth.QUICK if values["quick"] else worth.DrivenQuestion()
     question = replace(defaults, **changed_fields(defaults, **group_values(values, MESSAGE_DRIVEN_WORTH)))
     worth.message_driven_worth(question, asking(context, values))
+
+
+BEST_LAYOUT = flags_of(
+    models=(Annotated[str, flag("--models", "NAME,…", "Models.", "--gpt")], ""),
+    machines=(Annotated[str, flag("--machines", "NAME,…", "Named machines.", "--machine")], ""),
+    gpus=(Annotated[str, flag("--gpus", "N,…", "Number of GPUs of each machine.")], ""),
+    each=(Annotated[str, flag("--each", "N", "Sequences of each GPU.")], ""),
+)
+
+
+@study.command("best-layout")
+@with_report
+@with_flags(BEST_LAYOUT, by_default(STUDY_OPTIONS, jobs="2"))
+def best_layout(context: click.Context, **values: Any) -> None:
+    """Which layout is the best for large models on 512 H100 and on NVL72 racks, and why?"""
+    from quadrille.studies.best_layout import study as best
+
+    defaults = best.QUICK if values["quick"] else best.BestLayoutQuestion()
+    question = replace(defaults, **changed_fields(defaults, **group_values(values, BEST_LAYOUT)))
+    best.best_layout(question, asking(context, values))
+
+
+SCALING_END = flags_of(
+    models=(Annotated[str, flag("--models", "NAME,…", "Models.", "--gpt")], ""),
+    machines=(Annotated[str, flag("--machines", "NAME,…", "Named machines.", "--machine")], ""),
+    gpus=(Gpus, ""),
+    batch=(Annotated[str, flag("--batch", "N", "Sequences of a step.")], ""),
+)
+
+
+@study.command("scaling-end")
+@with_report
+@with_flags(SCALING_END, by_default(STUDY_OPTIONS, jobs="2"))
+def scaling_end(context: click.Context, **values: Any) -> None:
+    """On how many GPUs do twice the GPUs hardly shorten a training step with the same batch, and why?"""
+    from quadrille.studies.scaling_end import study as scaling
+
+    defaults = scaling.QUICK if values["quick"] else scaling.ScalingEndQuestion()
+    question = replace(defaults, **changed_fields(defaults, **group_values(values, SCALING_END)))
+    scaling.scaling_end(question, asking(context, values))

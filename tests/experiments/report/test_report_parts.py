@@ -20,7 +20,7 @@ from quadrille.experiments.report.pareto_chart import BEHIND, FRONT, TOO_LARGE, 
 from quadrille.experiments.report.report import parts_of_files
 from quadrille.experiments.report.timeline_chart import MOST_RECTANGLES, Rectangle, merged
 from tests.support.compared_records import MEASURED, PREDICTED
-from tests.support.quadrille import called
+from tests.support.quadrille import ROOT, called
 
 COLLECTIVE = "collective all-reduce --bytes 1MiB --gpus 8 --machine perlmutter"
 SWEEP = "sweep --matmul 256,256,256 --machine perlmutter --grid x=* --vary gpus=2,4 --vary dtype=float32,float64"
@@ -172,3 +172,14 @@ def test_a_name_has_one_colour_whatever_stands_beside_it(names):
 def test_names_that_stand_in_one_timeline_have_different_colours():
     names = [*WORK, *(f"communication over {axis}" for axis in AXES if axis != "pipeline")]
     assert len(set(colours_of(names))) == len(names)
+
+
+def test_a_report_of_findings_has_the_answer_of_the_study_and_a_row_for_each_point():
+    path = str(ROOT / "studies/better_network/results/2026-11-22.json")
+    findings = json.loads(Path(path).read_text())
+    (part,) = parts_of_files([path])
+    assert part.title == "Study: better-network"
+    assert " ".join([part.verdict, *part.lines]) == findings["answer"]
+    (table,) = next(section for section in part.sections if section.title == "All points").tables
+    assert len(table.rows) == len(findings["rows"])
+    charts_of(part)

@@ -1,0 +1,267 @@
+"""`quadrille study best-layout`: the predicted best layouts of Llama 3 70B, Mixtral 8x7B and DeepSeek-V3.
+
+Each model is asked about on 512 H100 and on eight full racks of GB200 NVL72. `quadrille rank` finds the best and the
+second layout, with a small search space (`quadrille.experiments.rank.ranked_layouts`). The layout without thought has
+all GPUs along data: ZeRO 3 with full recomputation.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, scale_axis, styled
+from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.experiments.output.tables import percent, table
+from quadrille.experiments.rank.ranked_layouts import LayoutQuestion, fastest_layouts, sharded_data_layout
+from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow
+from quadrille.experiments.sweep.training_study import (
+    STEP_COLUMNS,
+    Findings,
+    StudyOptions,
+    StudyPresentation,
+    grid_text,
+    step_cells,
+    write_findings,
+)
+from quadrille.experiments.tasks.answer_tasks import answer_tasks
+from quadrille.experiments.tasks.task_options import TaskOptions
+from quadrille.runtime.host.console import run_as_program
+from quadrille.topologies.find_machine import find_machine
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from rich.console import Group
+
+BEST, SECOND, NAIVE = LAYOUTS = ("best", "second", "all data")
+STAGES = {"deepseek-v3": (8, 16)}
+"""Numbers of pipeline stages that are tried for large models; the others are tried with `USUAL_STAGES`."""
+USUAL_STAGES = (1, 2, 4, 8)
+QUESTION = "Which layout is the best, and how far are the second and the naive one behind?"
+"""Title of the figure."""
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestLayoutQuestion:
+    """The training jobs.
+
+    Parameters
+    ----------
+    models : names of the models
+    machines : names of the machines
+    gpus : number of GPUs of each machine
+    each : number of sequences per GPU of the global batch
+    """
+
+    models: tuple[str, ...] = ("llama3-70b", "mixtral-8x7b", "deepseek-v3")
+    machines: tuple[str, ...] = ("h100-superpod", "gb200-nvl72")
+    gpus: tuple[int, ...] = (512, 576)
+    each: int = 2
+
+    def __post_init__(self) -> None:
+        if len(self.gpus) != len(self.machines):
+            counts = ",".join(map(str, self.gpus))
+            raise InputError(f"gpus {counts}: a number for each of {len(self.machines)} machines is accepted")
+
+    def layout_questions(self, most_seconds: float) -> Iterator[tuple[dict[str, str], LayoutQuestion]]:
+        """The question about each model on each machine.
+
+        Parameters
+        ----------
+        most_seconds : processor time after which the simulation of a layout along data stops [s]
+
+        Raises
+        ------
+        InputError : an unknown model or machine
+        """
+        for name, gpus in zip(self.machines, self.gpus, strict=True):
+            for gpt in self.models:
+                yield (
+                    {"model": gpt, "machine": name, "gpus": str(gpus)},
+                    LayoutQuestion(
+                        gpt=gpt,
+                        batch=self.each * gpus,
+                        gpus=gpus,
+                        machine=find_machine(name, gpus=gpus),
+                        stages=STAGES.get(gpt, USUAL_STAGES),
+                        powers_of_two=gpus & (gpus - 1) == 0,
+                        most_seconds=most_seconds,
+                    ),
+                )
+
+
+QUICK = BestLayoutQuestion(models=("llama3-8b",), machines=("h100-superpod",), gpus=(64,))
+
+
+def main() -> None:
+    """Run the study, and write the answer to `results/`."""
+    best_layout(BestLayoutQuestion(), StudyOptions.into_folder("best-layout", RESULTS, jobs=2))
+
+
+def best_layout(asked: BestLayoutQuestion, options: StudyOptions) -> Findings:
+    """Rank the layouts of every model on every machine, and print and write the results.
+
+    Parameters
+    ----------
+    asked : training jobs
+    options : processes, and files of the results
+
+    Raises
+    ------
+    InputError : an unknown model or machine; a file that cannot be written; no possible layout
+    """
+    options.check()
+    points = list(asked.layout_questions(options.most_seconds))
+    workers = TaskOptions(jobs=options.jobs).workers(layouts_of, len(points))
+    by_point: dict[int, tuple[SweepAnswer, ...]] = {}
+    with closing(answer_tasks((question for _, question in points), workers, None)) as answers:
+        by_point.update(answers)
+    rows = [
+        ({**point, "layout": layout}, step)
+        for number, (point, _) in enumerate(points)
+        for layout, step in zip(LAYOUTS, by_point[number], strict=True)
+    ]
+    flags = {"scheme": "megatron", "sequence-parallel": "yes", "micro-batch": "1", "each": str(asked.each)}
+    return write_findings("best-layout", flags, rows, StudyPresentation(tables, answer, figure), options)
+
+
+def layouts_of(asked: LayoutQuestion) -> tuple[SweepAnswer, SweepAnswer, SweepAnswer]:
+    """The best layout, the second one, and the layout with all GPUs along data."""
+    best, *more = fastest_layouts(asked)
+    second = more[0] if more else SweepAnswer(reason=best.reason or "only one layout fits in memory")
+    return best, second, sharded_data_layout(asked)
+
+
+def tables(rows: Sequence[SweepRow]) -> "list[Group]":
+    """The table of the layouts, with a section for each model on a machine."""
+    columns = ("model", "machine", "GPUs", "layout", *STEP_COLUMNS, "behind", "why")
+    sections = [[_cells(group, row) for row in group] for group in groups_of(rows)]
+    return [table("layouts of training jobs, predicted", columns, *sections, names=5)]
+
+
+def groups_of(rows: Sequence[SweepRow]) -> list[list[SweepRow]]:
+    """The rows of each model on each machine, in the order of the layouts."""
+    by_job: dict[tuple[str, str], list[SweepRow]] = {}
+    for row in rows:
+        by_job.setdefault((row.point["model"], row.point["machine"]), []).append(row)
+    return list(by_job.values())
+
+
+def _cells(group: Sequence[SweepRow], row: SweepRow) -> tuple[str, ...]:
+    """The cells of a row, with its distance from the best and what binds it last."""
+    point = row.point
+    behind = behind_best(group, row)
+    far = "" if behind is None or row.point["layout"] == BEST else percent(behind)
+    return (
+        point["model"],
+        point["machine"],
+        point["gpus"],
+        point["layout"],
+        *step_cells(row.answer),
+        far,
+        binding(row),
+    )
+
+
+def behind_best(group: Sequence[SweepRow], row: SweepRow) -> float | None:
+    """The share by which a layout takes longer than the best of its group; None if one of the two is missing."""
+    best, own = group[0].answer.seconds, row.answer.seconds
+    return own / best - 1 if best and own else None
+
+
+def binding(row: SweepRow) -> str:
+    """What makes a layout slower than its computing: the axis with most exposed communication, or waiting."""
+    step = row.answer
+    if step.seconds is None or step.trained is None:
+        return step.reason or ""
+    costs = {f"{axis} exposed": seconds for axis, seconds in step.trained.exposed_seconds_by_axis.items()}
+    costs["waiting"] = step.waiting_seconds or 0.0
+    cause, most = max(costs.items(), key=lambda cost: cost[1])
+    return f"{cause} {percent(most / step.seconds, signed=False)}" + ("" if step.fits else ", too large")
+
+
+def answer(rows: Sequence[SweepRow]) -> str:
+    """The sentences that answer the study: a sentence for each model on each machine."""
+    return " ".join(_sentence(group) for group in groups_of(rows))
+
+
+def _sentence(group: Sequence[SweepRow]) -> str:
+    """The best layout of a model on a machine, what binds it, and how far the others are behind."""
+    best = group[0]
+    job = f"{best.point['model']} on {int(best.point['gpus']):,} GPUs of {best.point['machine']}"
+    step = best.answer
+    if step.seconds is None:
+        return f"No layout of {job} was found."
+    others = "; ".join(_other(group, row) for row in group[1:])
+    facts = f"{format_seconds(step.seconds)}, {binding(best)}, {format_bytes(step.peak_bytes_per_rank_max or 0)}"
+    return f"The best layout of {job} is {grid_text(step)}: {facts}; {others}."
+
+
+def _other(group: Sequence[SweepRow], row: SweepRow) -> str:
+    """How far a layout is behind the best, and what binds it."""
+    behind, name = behind_best(group, row), row.point["layout"]
+    if behind is None:
+        return f"{name} has no time"
+    if not row.answer.fits:
+        return f"{name} does not fit in memory ({format_bytes(row.answer.peak_bytes_per_rank_max or 0)})"
+    return f"{name} is {grid_text(row.answer)}, {percent(behind)} ({binding(row)})"
+
+
+@styled
+def figure(rows: Sequence[SweepRow]) -> "Figure":
+    """The bars of each layout's time by cause: computing, exposed communication by axis, waiting."""
+    groups = groups_of(rows)
+    drawing = new_figure(9.5, 4 + 1.2 * (len(groups) > 3), question=QUESTION, setting="a training step, predicted")
+    panels = drawing.subplots(-(-len(groups) // 3), min(3, len(groups)), squeeze=False)
+    for panel, group in zip(panels.flat, groups, strict=False):
+        _draw_group(panel, group)
+    for unused in panels.flat[len(groups) :]:
+        unused.set_visible(False)
+    legend_below(drawing)
+    return drawing
+
+
+def _draw_group(panel: "Axes", group: Sequence[SweepRow]) -> None:
+    """The bars of one model on one machine."""
+    timed = [row for row in group if row.answer.seconds is not None]
+    heights = [0.0] * len(timed)
+    for cause, colour in CAUSES.items():
+        seconds = [causes(row)[cause] for row in timed]
+        panel.bar(range(len(timed)), seconds, bottom=heights, color=colour, label=cause)
+        heights = [below + more for below, more in zip(heights, seconds, strict=True)]
+    for place, row in enumerate(timed):
+        if not row.answer.fits:
+            panel.text(place, heights[place], "does not fit", ha="center", va="bottom", fontsize=7)
+    point = group[0].point
+    panel.set_title(f"{point['model']}, {int(point['gpus']):,} GPUs\n{point['machine']}", fontsize=9)
+    panel.set_xticks(range(len(timed)), [row.point["layout"] for row in timed])
+    panel.grid(visible=False, axis="x")
+    scale_axis(panel.yaxis, heights, "s", logarithmic=False)
+
+
+CAUSES = {"compute": PALETTE[0], "tensor": PALETTE[1], "data": PALETTE[2], "experts": PALETTE[3], "waiting": PALETTE[4]}
+"""Colour of each cause in the figure."""
+CAUSE_OF_AXIS = {"x": "tensor", "data": "data", "replica": "data", "expert": "experts", "expert_tensor": "experts"}
+"""Cause of the exposed communication along an axis; that of a pipeline counts as waiting."""
+
+
+def causes(row: SweepRow) -> dict[str, float]:
+    """The time of a step by cause [s]; the causes add up to the time of the step."""
+    step = row.answer
+    assert step.seconds is not None
+    assert step.trained is not None
+    parts = dict.fromkeys(CAUSES, 0.0)
+    parts["compute"] = min(step.compute_seconds or 0.0, step.seconds)
+    for axis, seconds in step.trained.exposed_seconds_by_axis.items():
+        if axis in CAUSE_OF_AXIS:
+            parts[CAUSE_OF_AXIS[axis]] += seconds
+    parts["waiting"] = max(0.0, step.seconds - sum(parts.values()))
+    return parts
+
+
+if __name__ == "__main__":
+    run_as_program(main)

@@ -1,0 +1,101 @@
+"""The study of the best layouts: the best is the best of `quadrille rank`, and causes add up to the step."""
+
+from dataclasses import replace
+from math import isclose
+
+import pytest
+
+from quadrille.algorithms.errors import InputError
+from quadrille.cli.parsing.flags import RankFlags
+from quadrille.cli.parsing.machines import MachineFlags
+from quadrille.cli.parsing.ranking import parse_question, parse_space
+from quadrille.experiments.rank.rank import ranking
+from quadrille.experiments.rank.ranked_layouts import LayoutQuestion, fastest_layouts, sharded_data_layout
+from quadrille.experiments.sweep.sweep_result import SweepRow
+from quadrille.studies.best_layout.study import (
+    BEST,
+    LAYOUTS,
+    SECOND,
+    BestLayoutQuestion,
+    answer,
+    behind_best,
+    causes,
+    figure,
+    layouts_of,
+)
+from quadrille.topologies.find_machine import find_machine
+
+SMALL = "layers=4,hidden=512,heads=8,sequence=256,vocabulary=2048"
+QUESTION = LayoutQuestion(
+    gpt=SMALL, batch=16, gpus=8, machine=find_machine("h100-superpod", gpus=8), stages=(1, 2), top=2
+)
+POINT = {"model": "small", "machine": "h100-superpod", "gpus": "8"}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    pairs = zip(LAYOUTS, layouts_of(QUESTION), strict=True)
+    return [SweepRow(point={**POINT, "layout": layout}, answer=answer) for layout, answer in pairs]
+
+
+def test_the_layouts_are_those_of_rank(rows):
+    flags = RankFlags(
+        gpt=SMALL,
+        batch="16",
+        gpus="8",
+        top="2",
+        scheme="megatron",
+        sequence_parallel=True,
+        pipeline="1,2",
+        micro_batch="1",
+        powers_of_two=True,
+        order="x,y,z,data",
+    )
+    ranked = ranking(parse_question(flags, MachineFlags(machine="h100-superpod")), parse_space(flags)).simulated
+    for row, entry in zip(rows[:2], ranked, strict=True):
+        assert (row.answer.seconds, row.answer.grid_lengths) == (entry.seconds, entry.grid)
+        assert row.answer.peak_bytes_per_rank_max == entry.memory_bytes
+
+
+def test_no_layout_is_faster_than_the_best(rows):
+    assert [row.point["layout"] for row in rows[:2]] == [BEST, SECOND]
+    assert behind_best(rows, rows[0]) == 0
+    assert behind_best(rows, rows[1]) >= 0
+
+
+def test_causes_add_up_to_the_step(rows):
+    for row in rows:
+        assert isclose(sum(causes(row).values()), row.answer.seconds)
+
+
+def test_the_layout_along_data_has_every_gpu_there(rows):
+    assert rows[2].answer.grid == "data=8"
+    assert rows[2].answer.trained.exposed_seconds_by_axis.keys() == {"data"}
+
+
+def test_the_answer_names_the_best_and_the_figure_has_a_bar_for_each_layout(rows):
+    assert answer(rows).startswith(f"The best layout of small on 8 GPUs of h100-superpod is {rows[0].answer.grid}: ")
+    axes = figure(rows).axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == list(LAYOUTS)
+    top = max(bar.get_y() + bar.get_height() for bar in axes.patches)
+    assert isclose(top, max(row.answer.seconds for row in rows))
+
+
+def test_a_model_that_fits_on_no_gpu_has_the_reason():
+    large = LayoutQuestion(
+        gpt="llama3-70b", batch=2, gpus=2, machine=find_machine("h100-superpod", gpus=2), stages=(1,)
+    )
+    (found,) = fastest_layouts(large)
+    assert found.seconds is None
+    assert "GiB" in found.reason
+
+
+def test_a_number_of_gpus_for_each_machine_is_needed():
+    with pytest.raises(InputError, match="gpus 8: a number for each of 2 machines is accepted"):
+        BestLayoutQuestion(machines=("alps", "frontier"), gpus=(8,))
+
+
+def test_a_layout_along_data_that_takes_too_long_has_the_reason():
+    found = sharded_data_layout(replace(QUESTION, most_seconds=1e-6))
+    assert found.seconds is None
+    assert found.reason.startswith("given up")
