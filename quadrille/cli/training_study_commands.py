@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 Gpt = Annotated[str, flag("--gpt", "NAME|SIZES|FILE.json", "The model that is trained; by default the study's own.")]
 Gpus = Annotated[str, flag("--gpus", "N,…", "Numbers of GPUs.")]
 STUDY_OPTIONS = flags_of(
-    quick=(Annotated[bool, switch("--quick", "A small model on few GPUs: about a minute.")], False),
-    top=(Annotated[str, flag("--top", "N", "Grids simulated where the best one is looked for.")], "2"),
+    quick=(Annotated[bool, switch("--quick", "A small model on few GPUs, in seconds.")], False),
+    top=(Annotated[str, flag("--top", "N", "Grids simulated where the best is sought: 2, 1 with --quick.")], ""),
     most_seconds=(
         Annotated[str, flag("--most-seconds", "S", "Processor time after which a simulation is given up.")],
         "45",
@@ -35,7 +35,8 @@ def asking(context: click.Context, values: Mapping[str, Any]) -> "StudyOptions":
     from quadrille.cli.parsing.numbers import jobs_number, whole_number
     from quadrille.experiments.sweep.training_study import StudyOptions
 
-    counts = {name: whole_number(values[name], f"--{name.replace('_', '-')}") for name in ("top", "most_seconds")}
+    texts = {"top": values["top"] or ("1" if values["quick"] else "2"), "most_seconds": values["most_seconds"]}
+    counts = {name: whole_number(text, f"--{name.replace('_', '-')}") for name, text in texts.items()}
     counts["jobs"] = jobs_number(values["jobs"])
     return StudyOptions(**counts, json=values["json"], plot=values["plot"], quiet=values["quiet"], command=context.obj)
 

@@ -55,7 +55,7 @@ RESOURCES: dict[str, tuple[str, ...]] = {
     "peak": ("device.peak_flops_per_second",),
 }
 """Numbers of the machine that belong to each resource."""
-OPTIONS = (
+OPTIONS: tuple[dict[str, int | str], ...] = (
     {"zero": 1, "recompute": "none"},
     {"zero": 1, "recompute": "full"},
     {"zero": 3, "recompute": "none"},
@@ -75,15 +75,22 @@ class ResourceQuestion:
     machines, gpt : names of the machines and of the models
     gpus : number of GPUs
     each : sequences of the global batch for each GPU
+    options : options of the layouts that are searched, beside grids and microbatches
     """
 
     machines: tuple[str, ...] = ("h100-superpod", "gb200-nvl72")
     gpt: tuple[str, ...] = ("llama2-13b", "llama3-70b")
     gpus: int = 128
     each: int = 2
+    options: tuple[dict[str, int | str], ...] = OPTIONS
 
 
-QUICK = ResourceQuestion(machines=("h100-superpod",), gpt=("gpt3-1.3b",), gpus=16)
+QUICK = ResourceQuestion(
+    machines=("h100-superpod",),
+    gpt=("layers=2,hidden=2048,heads=16,sequence=2048,vocabulary=4096",),
+    gpus=16,
+    options=OPTIONS[:1],
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +139,9 @@ def points_of(question: ResourceQuestion, asking: StudyOptions) -> Iterator[tupl
     """The points: every model on every machine with every resource doubled."""
     for name in question.machines:
         for gpt in question.gpt:
-            layouts = (Layout(name=gpt, gpt=gpt, grid=f"data={question.gpus}", options=options) for options in OPTIONS)
+            layouts = (
+                Layout(name=gpt, gpt=gpt, grid=f"data={question.gpus}", options=options) for options in question.options
+            )
             experiments = tuple(layout.experiment(question.each * question.gpus) for layout in layouts)
             for resource in RESOURCES:
                 machine_of_point = with_twice(name, question.gpus, resource)

@@ -60,6 +60,7 @@ class FaultQuestion:
     gpus : number of GPUs, at most those of a scalable unit
     stages : number of pipeline stages; 1 leaves the pipeline out
     slower : percent of their speed that slow GPUs lack
+    names : names of the layouts that are predicted; empty for all
     """
 
     machine: str = "h100-superpod"
@@ -67,6 +68,7 @@ class FaultQuestion:
     gpus: int = 64
     stages: int = 4
     slower: tuple[int, ...] = (10, 30)
+    names: tuple[str, ...] = ()
 
     @property
     def node(self) -> int:
@@ -89,7 +91,8 @@ class FaultQuestion:
         )
         grid = f"data={gpus // stages},pipeline={stages}"
         pipeline = Layout(name=f"pipeline {stages}", gpt=self.gpt, grid=grid, options=one_sequence)
-        return (*layouts, pipeline) if stages > 1 else layouts
+        every = (*layouts, pipeline) if stages > 1 else layouts
+        return tuple(layout for layout in every if not self.names or layout.name in self.names)
 
     def faults(self) -> dict[str, Machine]:
         """The machine with each fault, by name; the fault is at the last GPU of the first node, and at its NIC.
@@ -122,7 +125,11 @@ class FaultQuestion:
 
 
 QUICK = FaultQuestion(
-    gpt="layers=2,hidden=2048,heads=16,sequence=2048,vocabulary=4096", gpus=16, stages=1, slower=(30,)
+    gpt="layers=1,hidden=2048,heads=16,sequence=2048,vocabulary=4096",
+    gpus=16,
+    stages=1,
+    slower=(30,),
+    names=("data, ZeRO 1", "tensor 8"),
 )
 
 

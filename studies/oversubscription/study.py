@@ -107,7 +107,7 @@ QUICK = TreeQuestion(
     rack=2,
     stages=2,
     ratios=(1, 4),
-    names=("data, ZeRO 1", "tensor 16", "pipeline 2"),
+    names=("data, ZeRO 1", "tensor 16"),
 )
 
 

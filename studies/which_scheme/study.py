@@ -78,7 +78,7 @@ class ScaledProblem:
         return self.batch if scaling == "strong" else self.each * gpus
 
 
-QUICK = ScaledProblem(gpt="gpt3-1.3b", gpus=(8, 16), batch=32)
+QUICK = ScaledProblem(gpt="layers=1,hidden=2048,heads=16,sequence=2048,vocabulary=4096", gpus=(8,), batch=16, each=2)
 
 
 def main() -> None:
