@@ -74,6 +74,20 @@ def flags_on_gpus(context: click.Context, values: dict[str, Any]) -> "MatmulFlag
     return flags
 
 
+PLOT_OF = flags_of(
+    plot_of=(
+        Annotated[
+            str,
+            flag(
+                "--plot-of",
+                "timeline|links|roofline",
+                "What --plot draws: the timeline, the use of links, or the roofline.",
+            ),
+        ],
+        "timeline",
+    )
+)
+"""The subject of a figure; a run has the timeline alone."""
 EXPERIMENT_AND_RUN = (
     FROM_FILE,
     FROM_RECORD,
@@ -88,6 +102,7 @@ EXPERIMENT_AND_RUN = (
     SWITCHES,
     GRANULARITY,
     DESTINATIONS,
+    PLOT_OF,
     DETAIL,
 )
 """The flags of `run` and `simulate`, which are the same.
@@ -147,6 +162,10 @@ def run(context: click.Context, **values: Any) -> None:
     from quadrille.experiments.measure.run import run as measure
 
     asked_granularity(values)
+    if values["plot_of"] != PLOT_OF[0].default:
+        from quadrille.cli.parsing.plots import refuse_for_run
+
+        refuse_for_run(values)
     flags = flags_on_gpus(context, values)
     experiment = experiment_of(flags)
     options = run_options(values)
@@ -159,24 +178,9 @@ def run(context: click.Context, **values: Any) -> None:
     measure(experiment, machine, options=options, destinations=output_files, command=context.obj)
 
 
-PLOT_OF = flags_of(
-    plot_of=(
-        Annotated[
-            str,
-            flag(
-                "--plot-of",
-                "timeline|links|roofline",
-                "What --plot draws: the timeline, the use of links, or the roofline.",
-            ),
-        ],
-        "timeline",
-    )
-)
-
-
 @app.command("simulate", text="Predict a multiplication or training steps on a machine.")
 @with_report
-@with_flags(*EXPERIMENT_AND_RUN, PLOT_OF)
+@with_flags(*EXPERIMENT_AND_RUN)
 def simulate(context: click.Context, **values: Any) -> None:
     """Predict the experiment."""
     from quadrille.simulator.gc_paused import gc_paused

@@ -24,3 +24,14 @@ def parse_plot_of(values: dict[str, Any]) -> PlotOf:
     if subject != "timeline" and values["ranks"]:
         raise InputError(f"--plot-of {subject}: is of all ranks; leave out --ranks")
     return subject
+
+
+def refuse_for_run(values: dict[str, Any]) -> None:
+    """Refuse a subject other than the timeline, which a run does not have.
+
+    Raises
+    ------
+    InputError : always
+    """
+    subject = parse_plot_of(values)
+    raise InputError(f"--plot-of {subject}: of a run the timeline is drawn; quadrille simulate draws {subject}")

@@ -100,3 +100,8 @@ def test_a_prediction_by_passes_says_what_it_lacks(capsys, tmp_path, subject):
     last = ended.err.splitlines()[-1]
     assert "a prediction by passes" in last
     assert "--granularity collective" in last
+
+
+def test_a_run_draws_its_timeline_alone(capsys):
+    ended = called(capsys, "run", "--matmul", "8,8,8", "--plot-of", "links", "--plot", "a.svg")
+    assert ended.status == 2 and "quadrille simulate draws links" in ended.line
