@@ -61,7 +61,7 @@ class TreeQuestion:
     gpus : number of GPUs
     rack : number of nodes under a leaf switch
     stages : number of pipeline stages
-    ratios : oversubscriptions of the uplinks; the others are compared with the first
+    ratios : two or more oversubscriptions of the uplinks; the others are compared with the first
     names : names of the layouts that are predicted; empty for all
     """
 
@@ -74,8 +74,16 @@ class TreeQuestion:
     ratios: tuple[int, ...] = (1, 2, 4)
     names: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if len(set(self.ratios)) < max(2, len(self.ratios)):
+            ratios = ",".join(map(str, self.ratios))
+            raise InputError(f"ratios {ratios}: two or more different ones are accepted, such as 1,2")
+
     def layouts(self) -> tuple[Layout, ...]:
-        """The layouts: data, tensor in a node and over two, a pipeline, and experts in a node and over eight."""
+        """The layouts: data, tensor in a node and over two, a pipeline, and experts in a node and over eight.
+
+        Experts over eight nodes are left out where the job has fewer.
+        """
         gpus, node = self.gpus, machine(self.machine).node.gpus
 
         def layout(
@@ -90,7 +98,7 @@ class TreeQuestion:
             layout(f"tensor {2 * node}", f"data={gpus // (2 * node)},x={2 * node}"),
             layout(f"pipeline {self.stages}", f"data={gpus // self.stages},pipeline={self.stages}", micro_batch=1),
         ]
-        lengths = (node, 8 * node) if self.experts else ()
+        lengths = [n for n in (node, 8 * node) if gpus % n == 0] if self.experts else []
         layouts += [layout(f"experts {n}", f"data={gpus},expert={n}", gpt=self.experts) for n in lengths]
         return tuple(layout for layout in layouts if not self.names or layout.name in self.names)
 
