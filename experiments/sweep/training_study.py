@@ -283,6 +283,15 @@ def step_cells(answer: SweepAnswer) -> tuple[str, ...]:
     )
 
 
+def seconds_text(seconds: float | None) -> str:
+    """A time as text; `-` if there is none.
+
+    >>> seconds_text(0.5), seconds_text(None)
+    ('500 ms', '-')
+    """
+    return UNKNOWN if seconds is None else format_seconds(seconds)
+
+
 def grid_text(answer: SweepAnswer) -> str:
     """The grid of an answer as text; `-` if there is none.
 

@@ -22,8 +22,7 @@ import msgspec
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, styled
 from quadrille.algorithms.schedule.grid import parse_grid
-from quadrille.algorithms.units import format_seconds
-from quadrille.experiments.output.tables import UNKNOWN, percent, table
+from quadrille.experiments.output.tables import percent, table
 from quadrille.experiments.sweep.layouts import Layout
 from quadrille.experiments.sweep.sweep_points import OneGrid
 from quadrille.experiments.sweep.sweep_result import SweepRow
@@ -33,6 +32,7 @@ from quadrille.experiments.sweep.training_study import (
     StudyOptions,
     StudyPresentation,
     answer_study_points,
+    seconds_text,
     write_findings,
 )
 from quadrille.runtime.host.console import run_as_program
@@ -263,7 +263,7 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
                 job.model,
                 job.layout,
                 job.placement,
-                _seconds(job.seconds.get(first)),
+                seconds_text(job.seconds.get(first)),
                 *map(percent, map(job.cost, others)),
             )
             for job in jobs
@@ -272,10 +272,6 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
         for layout in dict.fromkeys(job.layout for job in jobs)
     ]
     return [table("a training step on an oversubscribed fat tree, predicted", columns, *sections, names=3)]
-
-
-def _seconds(seconds: float | None) -> str:
-    return UNKNOWN if seconds is None else format_seconds(seconds)
 
 
 def answer(rows: Sequence[SweepRow]) -> str:
