@@ -125,10 +125,12 @@ WHICH_GRID = flags_of(
     batch=(Annotated[str, flag("--batch", "N", "Sequences of a step.")], ""),
 )
 
+FOUR_GRIDS = flags_of(top=(Annotated[str, flag("--top", "N", "Grids simulated where the best is sought.")], "4"))
+
 
 @study.command("which-grid")
 @with_report
-@with_flags(WHICH_GRID, by_default(STUDY_OPTIONS, top="4"))
+@with_flags(WHICH_GRID, FOUR_GRIDS, WITHOUT_SEARCH)
 def which_grid(context: click.Context, **values: Any) -> None:
     """Which grid is the best on which machine, and why?"""
     from quadrille.studies.which_grid import study as which
