@@ -117,7 +117,7 @@ def axis_levels_section(record: Record, machine: Machine | None, exposed: Mappin
     )
     label = (
         f"Messages between neighbours along each axis stay or go: {farthest}. A point stands at each level where some "
-        "turn back. Wide lines are exposed longer. Above a line is what a rank sends in all."
+        "turn back. Wide lines are exposed longer. No rank sends more than the amount above a line."
     )
     table = Table(("axis", "sent by a rank", "exposed", "pairs of neighbours by level"), rows)
     yield Section("Network by axis", charts=[Chart(_spec(traffic, levels), label, table)])
