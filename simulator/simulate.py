@@ -9,7 +9,7 @@ If too much is left to simulate even so, because ranks differ, all ranks are wal
 exact simulation.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import inf
@@ -41,7 +41,7 @@ from quadrille.simulator.machine.default_collectives import machine_choices
 from quadrille.simulator.machine.placement import RankPlacement, place_ranks
 from quadrille.simulator.prediction import MOST_LINKS, Extent, Prediction, TimeBreakdowns, mean_parts, sums_by_op
 from quadrille.simulator.ranks.lane_simulation import OP_WALL_SECONDS, LaneSimulation, SimulationInputs
-from quadrille.simulator.ranks.simulated_ranks import SimulatedRanks, choose_ranks
+from quadrille.simulator.ranks.simulated_ranks import SimulatedRanks, choose_ranks, utilisation_by_name
 from quadrille.simulator.ranks.time_breakdown import OpInstance
 from quadrille.simulator.symmetry.signatures import LoopPosition
 from quadrille.simulator.uncertainty import message_margins, uncertainty
@@ -412,10 +412,16 @@ class Simulator:
             self._breakdowns(lanes, short, timeline),
             None if is_small else times,
             labels=dict(sorted(lanes.labels.items())),
-            every_link=partial(self._ranks.every_link, lanes.engine, loads, timeline.makespan)
-            if self._ranks.placement.net.link_count <= MOST_LINKS
-            else dict,
+            every_link=self._every_link(lanes, loads, timeline.makespan),
         )
+
+    def _every_link(
+        self, lanes: LaneSimulation, loads: Sequence[tuple[float, float]], makespan: float
+    ) -> Callable[[], Mapping[str, float]]:
+        """The function of a prediction that names the use of all links; it holds nothing of the engine."""
+        if self._ranks.placement.net.link_count > MOST_LINKS:
+            return dict
+        return partial(self._ranks.every_link, utilisation_by_name(lanes.engine, loads, makespan))
 
     def _extent(self, lanes: LaneSimulation, windows: Sequence["PeriodWindow"]) -> Extent:
         folded = self._ranks.classes is not None

@@ -154,11 +154,11 @@ def check(
         else tuple(explanations(_few(calls), machine, across=layout.nodes > 1)[:MOST_EXPLANATIONS]),
         provenance=provenance(command),
     )
+    write_or_show(answer, to.json, SCHEMA, lambda: _print(answer))
     if to.plot:
         from quadrille.experiments.check.check_figure import draw_check
 
         draw_check(answer, to.plot)
-    write_or_show(answer, to.json, SCHEMA, lambda: _print(answer))
     return answer
 
 

@@ -127,11 +127,11 @@ def collective(
     if rounded := question.rounding:
         remark(rounded)
     remark_all(collective_remarks(predicted, machine, net))
+    write_or_show(answer, to.json, SCHEMA, lambda: _print(answer))
     if to.plot:
         from quadrille.experiments.network.collective_figure import draw_sizes
 
         draw_sizes(predicted, machine, net, to.plot)
-    write_or_show(answer, to.json, SCHEMA, lambda: _print(answer))
     return answer
 
 

@@ -122,12 +122,12 @@ def flows(
     if not flow_ends.finite:
         raise InputError(f"{traffic}: the flows are too large: they do not end within a finite number of seconds")
     answer = _answer(flow_ends, rows, machine, net, weights, begin, command)
+    write_or_show(answer, to.json, SCHEMA, lambda: _print(answer, rows))
     if to.plot:
         from quadrille.experiments.drawing.links_figure import draw_links
 
         setting = f"{len(rows.sizes):,} flows on {machine.name}: {format_seconds(answer.makespan_s)}"
         draw_links({load.link: load.utilisation for load in answer.links}, net, to.plot, setting=setting)
-    write_or_show(answer, to.json, SCHEMA, lambda: _print(answer, rows))
     return answer
 
 

@@ -92,9 +92,9 @@ def replay(
     machine = machine_for(len(graph.ranks))
     times = simulate_graph(graph, machine, placement)
     answer = _answer(graph, machine, placement, times, begin, command)
+    write_or_show(answer, to.json, SCHEMA, lambda: _print(answer))
     if to.plot:
         _draw(answer, machine, times, to.plot)
-    write_or_show(answer, to.json, SCHEMA, lambda: _print(answer))
     return answer
 
 

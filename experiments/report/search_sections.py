@@ -16,7 +16,7 @@ from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Ta
 from quadrille.experiments.report.palette import COLOURS
 from quadrille.experiments.report.pareto_chart import MOST_POINTS, TOO_LARGE, Point, pareto_section
 from quadrille.experiments.report.repeat import repeat_section
-from quadrille.experiments.sweep.sweep_result import Sweep, SweepRow
+from quadrille.experiments.sweep.sweep_result import Sweep, SweepRow, point_text
 
 FITS = "fits in memory"
 OPTIONS = (
@@ -145,7 +145,7 @@ def sweep_part(sweep: Sweep, source: str) -> Part:
         best = min(fitting or answered, key=lambda row: row.answer.seconds or 0.0)
         amount = format_seconds(best.answer.seconds or 0.0)
         that_fits = " that fits in memory" if 0 < len(fitting) < len(answered) else ""
-        verdict = f"The fastest point{that_fits} is {point_name(best)}: {amount}."
+        verdict = f"The fastest point{that_fits} is {point_text(best.point)}: {amount}."
         lines += (
             [f"{_of_all(len(answered) - len(fitting), len(answered))} not fit in memory."]
             if (len(fitting) < len(answered))
@@ -167,18 +167,13 @@ def _of_all(count: int, whole: int) -> str:
     return f"{count:,} of {whole:,} points {'does' if count == 1 else 'do'}"
 
 
-def point_name(row: SweepRow) -> str:
-    """The values of the varied keys, and the grid that the sweep found."""
-    return ", ".join(f"{key}={value}" for key, value in row.point.items())
-
-
 def _sweep_sections(sweep: Sweep, answered: Sequence[SweepRow]) -> Iterator[Section]:
     """The sections with the time over the first key, and with the Pareto front where memory is known."""
     if answered:
         yield _time_section(sweep, answered)
     points = [
         Point(
-            point_name(row),
+            point_text(row.point),
             row.answer.seconds or 0.0,
             row.answer.peak_bytes_per_rank_max or 0,
             row.answer.ranks or 1,
@@ -203,7 +198,7 @@ def _time_section(sweep: Sweep, answered: Sequence[SweepRow]) -> Section:
             "line": ", ".join(f"{name}={row.point[name]}" for name in others) or "time",
             "v": compact(factor * (row.answer.seconds or 0.0)),
             "fits": TOO_LARGE if row.answer.fits is False else FITS,
-            "point": point_name(row),
+            "point": point_text(row.point),
         }
         for row in answered[:MOST_POINTS]
     ]
@@ -234,7 +229,7 @@ def _time_section(sweep: Sweep, answered: Sequence[SweepRow]) -> Section:
             "tooltip": [{"field": name} for name in ("point", "v", "fits")],
         },
     }
-    rows = [(point_name(row), time_text(row.answer.seconds), _yes_or_no(row.answer.fits)) for row in answered]
+    rows = [(point_text(row.point), time_text(row.answer.seconds), _yes_or_no(row.answer.fits)) for row in answered]
     label = f"Predicted time over {key}" + (f", a line for each value of {', '.join(others)}." if others else ".")
     return Section(f"Time over {key}", charts=[Chart(spec, label, Table(("point", "time", "fits"), rows))])
 
@@ -260,7 +255,7 @@ def _yes_or_no(answer: bool | None) -> str:
 def _sweep_table(sweep: Sweep) -> Section:
     rows = [
         (
-            point_name(row),
+            point_text(row.point),
             row.answer.grid,
             time_text(row.answer.seconds),
             "" if row.speedup is None else f"{row.speedup:.3g}",

@@ -10,7 +10,10 @@ from quadrille.experiments.sweep.training_study import Findings
 
 
 def findings_part(findings: Findings, source: str) -> Part:
-    """The part of a report about the findings of a study; its verdict is the first sentence of the answer."""
+    """The part of a report about the findings of a study; its verdict is the first sentence of the answer.
+
+    Lines about points without an answer, and about those that do not fit in memory, follow the answer.
+    """
     keys = dict.fromkeys(key for row in findings.rows for key in row.point)
     sweep = Sweep(
         flags=dict(findings.flags),
@@ -20,7 +23,8 @@ def findings_part(findings: Findings, source: str) -> Part:
         provenance=findings.provenance,
     )
     verdict, *lines = sentences(findings.answer)
-    return replace(sweep_part(sweep, source), title=f"Study: {findings.study}", verdict=verdict, lines=lines)
+    part = sweep_part(sweep, source)
+    return replace(part, title=f"Study: {findings.study}", verdict=verdict, lines=[*lines, *part.lines])
 
 
 def sentences(text: str) -> list[str]:

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 RIDGE = 0.3
 """Weight of the squared effects, in squared errors of known points."""
+MOST_EFFECTS = 1000
+"""Most effects that are computed from equations of all of them: their memory grows with the square."""
 
 
 class MainEffects:
@@ -50,9 +52,25 @@ class MainEffects:
         places, values : known points and their values
         """
         columns = self._columns_of(np.asarray(places))
+        observed = np.asarray(values, dtype=np.float64)
+        few = len(columns) < sum(self._lengths) > MOST_EFFECTS
+        effects = (self._effects_of_few if few else self._effects)(columns, observed - observed.mean())
+        return np.asarray(observed.mean() + effects[self._columns].sum(axis=1))
+
+    def _effects(self, columns: NDArray[np.int64], residuals: Floats) -> Floats:
+        """The effects of all values, from equations of all effects."""
         present = np.zeros((len(columns), sum(self._lengths)))
         np.put_along_axis(present, columns, 1.0, axis=1)
-        observed = np.asarray(values, dtype=np.float64)
         normal = present.T @ present + RIDGE * np.eye(present.shape[1])
-        effects = np.linalg.solve(normal, present.T @ (observed - observed.mean()))
-        return np.asarray(observed.mean() + effects[self._columns].sum(axis=1))
+        return np.asarray(np.linalg.solve(normal, present.T @ residuals))
+
+    def _effects_of_few(self, columns: NDArray[np.int64], residuals: Floats) -> Floats:
+        """The same effects, from equations of the known points, of which there are fewer.
+
+        With the matrix A of values at known points, (A'A + r)^-1 A' = A' (AA' + r)^-1.
+        """
+        shared = np.asarray((columns[:, None] == columns).sum(axis=2), dtype=np.float64)
+        weights = np.linalg.solve(shared + RIDGE * np.eye(len(columns)), residuals)
+        spread = np.repeat(weights, columns.shape[1])
+        summed = np.bincount(columns.ravel(), weights=spread, minlength=sum(self._lengths))
+        return np.asarray(summed, dtype=np.float64)

@@ -8,6 +8,7 @@ the answer in one paragraph.  All numbers of the answer come from the rows.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from math import inf
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, TypeVar
@@ -89,12 +90,19 @@ class StudyOptions:
     command: Sequence[str] = ()
 
     @classmethod
-    def into_folder(cls, study: str, folder: Path, *, jobs: int = 1, most_seconds: int = 45) -> "StudyOptions":
-        """The options of `make studies`: JSON with today's date, and the figure, in the folder of a study's results."""
+    def into_folder(cls, study: str, folder: Path, *, jobs: int = 1, most_seconds: int | None = 45) -> "StudyOptions":
+        """The options of `make studies`: JSON with today's date, and the figure, in the folder of a study's results.
+
+        Parameters
+        ----------
+        most_seconds : processor time after which a simulation stops; None for a study without this limit [s]
+        """
         folder.mkdir(exist_ok=True)
         answer, figure = folder / f"{date.today()}.json", folder / "figure.png"
-        command = ["quadrille", "study", study, "--jobs", str(jobs), "--most-seconds", str(most_seconds)]
-        return cls(jobs=jobs, most_seconds=most_seconds, json=str(answer), plot=str(figure), command=command)
+        command = ["quadrille", "study", study, "--jobs", str(jobs)]
+        command += [] if most_seconds is None else ["--most-seconds", str(most_seconds)]
+        limit = inf if most_seconds is None else most_seconds
+        return cls(jobs=jobs, most_seconds=limit, json=str(answer), plot=str(figure), command=command)
 
     def search(
         self, gpt: str, batch: int, gpus: int, machine: str, *, settings: Sequence[str] = (), scheme: str = "4d"
@@ -273,6 +281,15 @@ def step_cells(answer: SweepAnswer) -> tuple[str, ...]:
         percent((answer.exposed_seconds or 0.0) / answer.seconds, signed=False),
         UNKNOWN if size is None else format_bytes(size),
     )
+
+
+def seconds_text(seconds: float | None) -> str:
+    """A time as text; `-` if there is none.
+
+    >>> seconds_text(0.5), seconds_text(None)
+    ('500 ms', '-')
+    """
+    return UNKNOWN if seconds is None else format_seconds(seconds)
 
 
 def grid_text(answer: SweepAnswer) -> str:

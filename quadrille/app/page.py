@@ -146,6 +146,7 @@ class View:
                 self._refuse(estimate.line)
                 return
             if isinstance(estimate, str):
+                self._knobs.show_fault("")
                 _run(f"quadrille.stage('now-head', {msgspec.json.encode(estimate).decode()});")
             elif estimate is not None:
                 self._show(estimate)

@@ -36,7 +36,8 @@ def calibrate(
     context: click.Context,
     out: Annotated[str, flag("--out", "FILE.toml", "The machine file; - is stdout.")] = "",
     plot: Annotated[
-        str, flag("--plot", "FILE", "Draw the measured rows, their fit and its residuals (.png, .svg, .pdf).")
+        str,
+        flag("--plot", "FILE", "Draw the measured rows, their fit and its residuals (.png, .svg, .pdf).", "--figure"),
     ] = "",
     topology: Annotated[str, flag("--topology", "FAMILY:KEY=VALUE,…", "Topology that joins several hosts.")] = "",
     routing: Annotated[str, flag("--routing", "RULE", "Routing between the hosts; by default shortest.")] = "",

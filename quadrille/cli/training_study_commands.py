@@ -27,7 +27,11 @@ STUDY_OPTIONS = flags_of(
     plot=(Plot, ""),
     quiet=(Annotated[bool, switch("--quiet", "Show no progress.")], False),
 )
-"""The flags that all studies of training steps have: search effort, processes and output files."""
+"""The flags of a study of training steps: search effort, processes and output files."""
+WITHOUT_SEARCH = [parameter for parameter in STUDY_OPTIONS if parameter.name != "top"]
+"""The flags of a study that simulates a fixed number of layouts."""
+WITHOUT_LIMIT = [parameter for parameter in WITHOUT_SEARCH if parameter.name != "most_seconds"]
+"""The flags of a study whose simulations are never given up."""
 
 
 def asking(context: click.Context, values: Mapping[str, Any]) -> "StudyOptions":
@@ -35,7 +39,8 @@ def asking(context: click.Context, values: Mapping[str, Any]) -> "StudyOptions":
     from quadrille.cli.parsing.numbers import jobs_number, whole_number
     from quadrille.experiments.sweep.training_study import StudyOptions
 
-    texts = {"top": values["top"] or ("1" if values["quick"] else "2"), "most_seconds": values["most_seconds"]}
+    texts = {"top": "1" if values["quick"] else "2"}
+    texts |= {name: values[name] for name in ("top", "most_seconds") if values.get(name)}
     counts = {name: whole_number(text, f"--{name.replace('_', '-')}") for name, text in texts.items()}
     counts["jobs"] = jobs_number(values["jobs"])
     return StudyOptions(**counts, json=values["json"], plot=values["plot"], quiet=values["quiet"], command=context.obj)
@@ -120,10 +125,12 @@ WHICH_GRID = flags_of(
     batch=(Annotated[str, flag("--batch", "N", "Sequences of a step.")], ""),
 )
 
+FOUR_GRIDS = flags_of(top=(Annotated[str, flag("--top", "N", "Grids simulated where the best is sought.")], "4"))
+
 
 @study.command("which-grid")
 @with_report
-@with_flags(WHICH_GRID, by_default(STUDY_OPTIONS, top="4"))
+@with_flags(WHICH_GRID, FOUR_GRIDS, WITHOUT_SEARCH)
 def which_grid(context: click.Context, **values: Any) -> None:
     """Which grid is the best on which machine, and why?"""
     from quadrille.studies.which_grid import study as which
@@ -194,7 +201,7 @@ BEST_LAYOUT = flags_of(
 
 @study.command("best-layout")
 @with_report
-@with_flags(BEST_LAYOUT, by_default(STUDY_OPTIONS, jobs="2"))
+@with_flags(BEST_LAYOUT, by_default(WITHOUT_SEARCH, jobs="2"))
 def best_layout(context: click.Context, **values: Any) -> None:
     """Which layout is the best for large models on 512 H100 and on NVL72 racks, and why?"""
     from quadrille.studies.best_layout import study as best
@@ -214,7 +221,7 @@ SCALING_END = flags_of(
 
 @study.command("scaling-end")
 @with_report
-@with_flags(SCALING_END, by_default(STUDY_OPTIONS, jobs="2"))
+@with_flags(SCALING_END, by_default(WITHOUT_LIMIT, jobs="2"))
 def scaling_end(context: click.Context, **values: Any) -> None:
     """On how many GPUs do twice the GPUs hardly shorten a training step with the same batch, and why?"""
     from quadrille.studies.scaling_end import study as scaling

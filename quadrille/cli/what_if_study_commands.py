@@ -8,12 +8,10 @@ import click
 from quadrille.cli.app import study
 from quadrille.cli.command_declarations import flag, with_report
 from quadrille.cli.shared_flags import flags_of, group_values, with_flags
-from quadrille.cli.training_study_commands import STUDY_OPTIONS, Gpt, asking, changed_fields
+from quadrille.cli.training_study_commands import STUDY_OPTIONS, WITHOUT_SEARCH, Gpt, asking, changed_fields
 
 Machine = Annotated[str, flag("--machine", "NAME", "A named machine; by default h100-superpod.")]
 Gpus = Annotated[str, flag("--gpus", "N", "How many GPUs.")]
-WITHOUT_SEARCH = [parameter for parameter in STUDY_OPTIONS if parameter.name != "top"]
-"""The flags of a study that searches no grids."""
 OVERSUBSCRIPTION = flags_of(
     machine=(Machine, ""),
     gpt=(Gpt, ""),
@@ -33,7 +31,7 @@ def oversubscription(context: click.Context, **values: Any) -> None:
 
     defaults = tree.QUICK if values["quick"] else tree.TreeQuestion()
     question = replace(defaults, **changed_fields(defaults, **group_values(values, OVERSUBSCRIPTION)))
-    tree.oversubscription(question, asking(context, {"top": "1", **values}))
+    tree.oversubscription(question, asking(context, values))
 
 
 FAULT_COST = flags_of(
@@ -54,7 +52,7 @@ def fault_cost(context: click.Context, **values: Any) -> None:
 
     defaults = faults.QUICK if values["quick"] else faults.FaultQuestion()
     question = replace(defaults, **changed_fields(defaults, **group_values(values, FAULT_COST)))
-    faults.fault_cost(question, asking(context, {"top": "1", **values}))
+    faults.fault_cost(question, asking(context, values))
 
 
 BANDWIDTH_OR_MEMORY = flags_of(

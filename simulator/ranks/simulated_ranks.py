@@ -131,21 +131,15 @@ class SimulatedRanks:
         ]
         return tuple(sorted(link_loads, key=lambda load: (-load.utilisation, load.link))[:most])
 
-    def every_link(self, engine: FlowEngine, loads: Sequence[tuple[float, float]], makespan: float) -> dict[str, float]:
+    def every_link(self, used: Mapping[str, float]) -> dict[str, float]:
         """The utilisation of all used resources by name; links of a class have that of the link that was simulated.
 
         Parameters
         ----------
-        loads : units served and seconds of use of each resource
-        makespan : end of the simulation [s]
+        used : utilisation of the simulated resources by name (`utilisation_by_name`)
         """
-        used = {
-            engine.resource_name(resource): units / (engine.resource_capacity(resource) * makespan)
-            for resource, (units, _) in enumerate(loads)
-            if units and makespan
-        }
         if self.classes is None:
-            return used
+            return dict(used)
         net, folding, quotient = self.placement.net, self.classes.folding, self.classes.quotient
         names = net.link_names(range(net.link_count))
         crossed = np.flatnonzero(folding.links[: net.link_count] >= 0)
@@ -155,7 +149,7 @@ class SimulatedRanks:
             for link, stands in zip(crossed.tolist(), simulated.tolist(), strict=True)
             if stands < net.link_count and names[stands] in used
         }
-        return used | links
+        return {**used, **links}
 
     def class_counts(self) -> tuple[int, int, int]:
         """Numbers of classes of ranks, flows and links; if every rank is simulated, the number of ranks, 0 and 0."""
@@ -163,6 +157,21 @@ class SimulatedRanks:
             return self.grid.size, 0, 0
         quotient = self.classes.quotient
         return len(quotient.rank_of), len(quotient.flow_of), len(quotient.link_of)
+
+
+def utilisation_by_name(engine: FlowEngine, loads: Sequence[tuple[float, float]], makespan: float) -> dict[str, float]:
+    """The utilisation of the used resources of a simulation by name.
+
+    Parameters
+    ----------
+    loads : units served and seconds of use of each resource
+    makespan : end of the simulation [s]
+    """
+    return {
+        engine.resource_name(resource): units / (engine.resource_capacity(resource) * makespan)
+        for resource, (units, _) in enumerate(loads)
+        if units and makespan
+    }
 
 
 def choose_ranks(

@@ -136,15 +136,18 @@ def bandwidth_or_memory(question: ResourceQuestion, asking: StudyOptions) -> Fin
 
 
 def points_of(question: ResourceQuestion, asking: StudyOptions) -> Iterator[tuple[dict[str, str], SearchedStep]]:
-    """The points: every model on every machine with every resource doubled."""
+    """The points: every model on every machine with every resource doubled, without resources that it lacks."""
     for name in question.machines:
         for gpt in question.gpt:
             layouts = (
                 Layout(name=gpt, gpt=gpt, grid=f"data={question.gpus}", options=options) for options in question.options
             )
             experiments = tuple(layout.experiment(question.each * question.gpus) for layout in layouts)
+            as_it_is = with_twice(name, question.gpus, AS_IT_IS)
             for resource in RESOURCES:
                 machine_of_point = with_twice(name, question.gpus, resource)
+                if resource != AS_IT_IS and machine_of_point.sha256 == as_it_is.sha256:
+                    continue
                 step = SearchedStep(experiments, machine_of_point, asking.top, asking.most_seconds)
                 yield {"machine": name, "model": gpt, "twice": resource}, step
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, scale_axis, styled
 from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.experiments.output.progress import StepCount, progress_line
 from quadrille.experiments.output.tables import percent, table
 from quadrille.experiments.rank.ranked_layouts import LayoutQuestion, fastest_layouts, sharded_data_layout
-from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow
+from quadrille.experiments.sweep.sweep_result import NOT_REACHED, SweepAnswer, SweepRow
 from quadrille.experiments.sweep.training_study import (
     STEP_COLUMNS,
     Findings,
@@ -28,7 +29,8 @@ from quadrille.experiments.sweep.training_study import (
 )
 from quadrille.experiments.tasks.answer_tasks import answer_tasks
 from quadrille.experiments.tasks.task_options import TaskOptions
-from quadrille.runtime.host.console import run_as_program
+from quadrille.runtime.host.console import remark, run_as_program
+from quadrille.runtime.launching.supervise import signals_as_interrupts
 from quadrille.topologies.find_machine import find_machine
 
 if TYPE_CHECKING:
@@ -116,17 +118,30 @@ def best_layout(asked: BestLayoutQuestion, options: StudyOptions) -> Findings:
     """
     options.check()
     points = list(asked.layout_questions(options.most_seconds))
-    workers = TaskOptions(jobs=options.jobs).workers(layouts_of, len(points))
-    by_point: dict[int, tuple[SweepAnswer, ...]] = {}
-    with closing(answer_tasks((question for _, question in points), workers, None)) as answers:
-        by_point.update(answers)
+    ranked = _ranked([question for _, question in points], options)
     rows = [
         ({**point, "layout": layout}, step)
-        for number, (point, _) in enumerate(points)
-        for layout, step in zip(LAYOUTS, by_point[number], strict=True)
+        for (point, _), steps in zip(points, ranked, strict=True)
+        for layout, step in zip(LAYOUTS, steps, strict=True)
     ]
     flags = {"scheme": "megatron", "sequence-parallel": "yes", "micro-batch": "1", "each": str(asked.each)}
     return write_findings("best-layout", flags, rows, StudyPresentation(tables, answer, figure), options)
+
+
+def _ranked(questions: Sequence[LayoutQuestion], options: StudyOptions) -> list[tuple[SweepAnswer, ...]]:
+    """The layouts of each question; questions that are not reached before Ctrl-C or TERM have `NOT_REACHED`."""
+    ranked: list[tuple[SweepAnswer, ...]] = [(NOT_REACHED,) * len(LAYOUTS)] * len(questions)
+    workers = TaskOptions(jobs=options.jobs).workers(layouts_of, len(questions))
+    step_count = StepCount("ranked", "jobs", len(questions))
+    progress = progress_line(step_count.words, share=step_count.share, shown=not options.quiet)
+    try:
+        with signals_as_interrupts(), progress, closing(answer_tasks(questions, workers, None)) as answers:
+            for number, steps in answers:
+                ranked[number] = steps
+                step_count.done += 1
+    except KeyboardInterrupt:
+        remark("interrupted; the answer is of the jobs that were reached")
+    return ranked
 
 
 def layouts_of(asked: LayoutQuestion) -> tuple[SweepAnswer, SweepAnswer, SweepAnswer]:

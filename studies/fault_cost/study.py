@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, styled
-from quadrille.algorithms.units import format_seconds
-from quadrille.experiments.output.tables import UNKNOWN, percent, table
+from quadrille.experiments.output.tables import percent, table
 from quadrille.experiments.sweep.layouts import Layout
 from quadrille.experiments.sweep.sweep_points import OneGrid
 from quadrille.experiments.sweep.sweep_result import SweepRow
@@ -28,6 +27,7 @@ from quadrille.experiments.sweep.training_study import (
     StudyOptions,
     StudyPresentation,
     answer_study_points,
+    seconds_text,
     write_findings,
 )
 from quadrille.runtime.host.console import run_as_program
@@ -212,14 +212,10 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     healthy = {row.point["layout"]: row.answer.seconds for row in rows if row.point["fault"] == NONE}
     costs = {layout: costs_of(rows, layout) for layout in layouts}
     cells = [
-        ("no fault: a step", *(_seconds(healthy.get(layout)) for layout in layouts)),
+        ("no fault: a step", *(seconds_text(healthy.get(layout)) for layout in layouts)),
         *((fault, *(percent(costs[layout].get(fault)) for layout in layouts)) for fault in _faults(rows)),
     ]
     return [table("what a fault adds to a training step, predicted", ("fault", *layouts), cells, names=1)]
-
-
-def _seconds(seconds: float | None) -> str:
-    return UNKNOWN if seconds is None else format_seconds(seconds)
 
 
 def answer(rows: Sequence[SweepRow]) -> str:
@@ -246,6 +242,9 @@ def figure(rows: Sequence[SweepRow]) -> "Figure":
         places = [place + height * (index - (len(layouts) - 1) / 2) for place in range(len(faults))]
         lengths = [100 * costs.get(fault, 0.0) for fault in faults]
         axis.barh(places, lengths, height=height, color=PALETTE[index], label=layout)
+        for place, fault in zip(places, faults, strict=True):
+            if fault not in costs:
+                axis.text(0, place, " not predicted", va="center", fontsize=7, color=PALETTE[index])
     axis.set_yticks(range(len(faults)), faults)
     axis.invert_yaxis()
     axis.set_xlabel("slower by [%]")

@@ -26,8 +26,7 @@ from quadrille.algorithms.schedule.grid import Grid, parse_grid
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.training.gpt import gpt_from_shape
 from quadrille.algorithms.training.model_files import find_shape
-from quadrille.algorithms.units import format_seconds
-from quadrille.experiments.output.tables import UNKNOWN, percent, table
+from quadrille.experiments.output.tables import percent, table
 from quadrille.experiments.sweep.sweep_points import OneGrid
 from quadrille.experiments.sweep.sweep_result import SweepRow
 from quadrille.experiments.sweep.training_point import predict_training_point
@@ -36,6 +35,7 @@ from quadrille.experiments.sweep.training_study import (
     StudyOptions,
     StudyPresentation,
     answer_study_points,
+    seconds_text,
     write_findings,
 )
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
@@ -213,16 +213,12 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     cells = [
         (
             disturbance.name,
-            *(_seconds(disturbance.mean(schedule)) for schedule in SCHEDULES),
+            *(seconds_text(disturbance.mean(schedule)) for schedule in SCHEDULES),
             *(percent(disturbance.gain(schedule)) for schedule in gains),
         )
         for disturbance in disturbances_in(rows)
     ]
     return [table("time of a step by schedule, and gain over 1F1B, predicted", columns, cells, names=1)]
-
-
-def _seconds(seconds: float | None) -> str:
-    return UNKNOWN if seconds is None else format_seconds(seconds)
 
 
 def answer(rows: Sequence[SweepRow]) -> str:

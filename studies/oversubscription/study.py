@@ -22,8 +22,7 @@ import msgspec
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, styled
 from quadrille.algorithms.schedule.grid import parse_grid
-from quadrille.algorithms.units import format_seconds
-from quadrille.experiments.output.tables import UNKNOWN, percent, table
+from quadrille.experiments.output.tables import percent, table
 from quadrille.experiments.sweep.layouts import Layout
 from quadrille.experiments.sweep.sweep_points import OneGrid
 from quadrille.experiments.sweep.sweep_result import SweepRow
@@ -33,6 +32,7 @@ from quadrille.experiments.sweep.training_study import (
     StudyOptions,
     StudyPresentation,
     answer_study_points,
+    seconds_text,
     write_findings,
 )
 from quadrille.runtime.host.console import run_as_program
@@ -61,7 +61,7 @@ class TreeQuestion:
     gpus : number of GPUs
     rack : number of nodes under a leaf switch
     stages : number of pipeline stages
-    ratios : oversubscriptions of the uplinks; the others are compared with the first
+    ratios : two or more oversubscriptions of the uplinks; the others are compared with the first
     names : names of the layouts that are predicted; empty for all
     """
 
@@ -74,8 +74,16 @@ class TreeQuestion:
     ratios: tuple[int, ...] = (1, 2, 4)
     names: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if len(set(self.ratios)) < max(2, len(self.ratios)):
+            ratios = ",".join(map(str, self.ratios))
+            raise InputError(f"ratios {ratios}: two or more different ones are accepted, such as 1,2")
+
     def layouts(self) -> tuple[Layout, ...]:
-        """The layouts: data, tensor in a node and over two, a pipeline, and experts in a node and over eight."""
+        """The layouts: data, tensor in a node and over two, a pipeline, and experts in a node and over eight.
+
+        Experts over eight nodes are left out where the job has fewer.
+        """
         gpus, node = self.gpus, machine(self.machine).node.gpus
 
         def layout(
@@ -90,7 +98,7 @@ class TreeQuestion:
             layout(f"tensor {2 * node}", f"data={gpus // (2 * node)},x={2 * node}"),
             layout(f"pipeline {self.stages}", f"data={gpus // self.stages},pipeline={self.stages}", micro_batch=1),
         ]
-        lengths = (node, 8 * node) if self.experts else ()
+        lengths = [n for n in (node, 8 * node) if gpus % n == 0] if self.experts else []
         layouts += [layout(f"experts {n}", f"data={gpus},expert={n}", gpt=self.experts) for n in lengths]
         return tuple(layout for layout in layouts if not self.names or layout.name in self.names)
 
@@ -255,7 +263,7 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
                 job.model,
                 job.layout,
                 job.placement,
-                _seconds(job.seconds.get(first)),
+                seconds_text(job.seconds.get(first)),
                 *map(percent, map(job.cost, others)),
             )
             for job in jobs
@@ -264,10 +272,6 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
         for layout in dict.fromkeys(job.layout for job in jobs)
     ]
     return [table("a training step on an oversubscribed fat tree, predicted", columns, *sections, names=3)]
-
-
-def _seconds(seconds: float | None) -> str:
-    return UNKNOWN if seconds is None else format_seconds(seconds)
 
 
 def answer(rows: Sequence[SweepRow]) -> str:

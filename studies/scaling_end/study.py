@@ -59,7 +59,7 @@ class ScalingEndQuestion:
     ----------
     models : names of the models
     machines : names of the machines
-    gpus : numbers of GPUs, in ascending order
+    gpus : numbers of GPUs, which are asked about in ascending order
     batch : number of sequences of a step
     """
 
@@ -77,7 +77,7 @@ class ScalingEndQuestion:
         """
         for gpt in self.models:
             for name in self.machines:
-                for gpus in self.gpus:
+                for gpus in sorted(set(self.gpus)):
                     machine = find_machine(name, gpus=gpus)
                     layouts = LayoutQuestion(gpt=gpt, batch=self.batch, gpus=gpus, machine=machine, top=1)
                     yield {"model": gpt, "machine": name, "gpus": str(gpus)}, layouts
@@ -88,7 +88,7 @@ QUICK = ScalingEndQuestion(models=("gpt3-1.3b",), machines=("h100-superpod",), g
 
 def main() -> None:
     """Run the study, and write the answer to `results/`."""
-    scaling_end(ScalingEndQuestion(), StudyOptions.into_folder("scaling-end", RESULTS, jobs=2))
+    scaling_end(ScalingEndQuestion(), StudyOptions.into_folder("scaling-end", RESULTS, jobs=2, most_seconds=None))
 
 
 def scaling_end(asked: ScalingEndQuestion, options: StudyOptions) -> Findings:

@@ -1,5 +1,8 @@
+import pickle
+
 import pytest
 
+import quadrille
 from quadrille.experiments.predict.predict import record_and_prediction
 from quadrille.experiments.predict.prepared_experiment import prepare
 from quadrille.experiments.predict.roofline_figure import RooflineOp, roofline_figure, roofline_ops
@@ -32,6 +35,12 @@ def test_every_link_has_the_use_that_it_has_without_folding(collectives):
     folded, single = ({name: use for name, use in links.items() if ">" in name} for links in uses)
     assert folded == pytest.approx(single)
     assert len(folded) >= 2 * 8
+
+
+def test_an_exact_prediction_goes_to_another_process_with_the_use_of_its_links():
+    schedule = quadrille.matmul_schedule(quadrille.Matmul(512, 512, 512), "4d", quadrille.Grid(z=4, x=2))
+    prediction = quadrille.simulate(schedule, find_machine("perlmutter", gpus=8), granularity="exact")
+    assert pickle.loads(pickle.dumps(prediction)).every_link() == prediction.every_link()
 
 
 def test_a_product_has_the_intensity_and_rate_of_its_sizes():

@@ -5,8 +5,9 @@ import pytest
 
 from quadrille.algorithms.formats.record import load_record
 from quadrille.cli.main import main
-from quadrille.experiments.report.axis_levels import axis_traffic, shares_by_level
+from quadrille.experiments.report.axis_levels import MOST_PAIRS, axis_traffic, shares_by_level
 from quadrille.experiments.report.record_sections import record_part
+from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.build import build
 from quadrille.topologies.find_machine import find_machine
 
@@ -43,3 +44,18 @@ def test_shares_are_those_of_a_tree_counted_by_hand():
     net = build("leaf-spine", {"leaves": 2, "spines": 1, "hosts_per_leaf": 2, "bandwidth": 1e9, "latency": 1e-6})
     pairs = np.array([[0, 1], [0, 2], [1, 3], [0, 3]])
     assert {level.name: share for level, share in shares_by_level(net, pairs).items()} == {"leaf": 0.25, "spine": 0.75}
+
+
+def test_every_eighth_pair_along_data_crosses_nodes_however_many_ranks_there_are():
+    machine = find_machine("h100-superpod", gpus=4096)
+    first = np.arange(4095)
+    shares = shares_by_level(network_of(machine), np.stack([first, first + 1], axis=1))
+    inside = {level.name: share for level, share in shares.items()}["in a node"]
+    assert inside == pytest.approx(512 * 7 / 4095) and sum(shares.values()) == pytest.approx(1)
+
+
+def test_pairs_that_are_drawn_still_cross_leaves():
+    first = np.arange(MOST_PAIRS + 100)
+    net = build("leaf-spine", {"leaves": 600, "spines": 1, "hosts_per_leaf": 4, "bandwidth": 1e9, "latency": 1e-6})
+    shares = {level.name: share for level, share in shares_by_level(net, np.stack([first, first + 1], axis=1)).items()}
+    assert shares["spine"] == pytest.approx(0.25, abs=0.02) and sum(shares.values()) == pytest.approx(1)

@@ -8,17 +8,23 @@ from itertools import product
 from pathlib import Path
 
 import altair
+import click
 import pytest
 
 from quadrille.algorithms.formats.record import save_record
+from quadrille.cli.app import app
 from quadrille.cli.main import main
 from quadrille.experiments.compare.compare_records import compare_records
 from quadrille.experiments.output.pareto import pareto_front
 from quadrille.experiments.report.comparison_sections import comparison_part
 from quadrille.experiments.report.palette import AXES, CAUSES, MEMORY, WORK, colours_of
 from quadrille.experiments.report.pareto_chart import BEHIND, FRONT, TOO_LARGE, Point, filters, pareto_section
+from quadrille.experiments.report.repeat import COMMANDS, REPEATABLE, SWITCHES
 from quadrille.experiments.report.report import parts_of_files
+from quadrille.experiments.report.study_sections import findings_part
 from quadrille.experiments.report.timeline_chart import MOST_RECTANGLES, Rectangle, merged
+from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow
+from quadrille.experiments.sweep.training_study import Findings
 from tests.support.compared_records import MEASURED, PREDICTED
 from tests.support.quadrille import ROOT, called
 
@@ -183,3 +189,20 @@ def test_a_report_of_findings_has_the_answer_of_the_study_and_a_row_for_each_poi
     (table,) = next(section for section in part.sections if section.title == "All points").tables
     assert len(table.rows) == len(findings["rows"])
     charts_of(part)
+
+
+def test_a_report_of_findings_says_how_many_points_have_no_answer():
+    answers = (SweepAnswer(seconds=1.0), SweepAnswer(reason="not reached"), SweepAnswer(reason="too large"))
+    rows = tuple(SweepRow(point={"fault": f"fault {n}"}, answer=answer) for n, answer in enumerate(answers))
+    part = findings_part(Findings(study="fault-cost", flags={}, rows=rows, answer="A NIC costs 2 %."), "fault.json")
+    assert (part.verdict, *part.lines) == ("A NIC costs 2 %.", "2 points have no answer; the table says why.")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_flags_without_a_value_are_those_of_the_commands(name):
+    command = app.get_command(click.Context(app), name)
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    switches = {word for option in options if option.is_flag for word in option.opts if word.startswith("--")}
+    repeated = {word for option in options if option.multiple for word in option.opts if word.startswith("--")}
+    assert switches <= {f"--{word}" for word in SWITCHES}
+    assert repeated <= {f"--{word}" for word in REPEATABLE}

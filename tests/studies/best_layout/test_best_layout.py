@@ -12,6 +12,8 @@ from quadrille.cli.parsing.ranking import parse_question, parse_space
 from quadrille.experiments.rank.rank import ranking
 from quadrille.experiments.rank.ranked_layouts import LayoutQuestion, fastest_layouts, sharded_data_layout
 from quadrille.experiments.sweep.sweep_result import SweepRow
+from quadrille.experiments.sweep.training_study import StudyOptions
+from quadrille.studies.best_layout import study
 from quadrille.studies.best_layout.study import (
     BEST,
     LAYOUTS,
@@ -99,3 +101,16 @@ def test_a_layout_along_data_that_takes_too_long_has_the_reason():
     found = sharded_data_layout(replace(QUESTION, most_seconds=1e-6))
     assert found.seconds is None
     assert found.reason.startswith("given up")
+
+
+def test_an_interrupted_study_keeps_the_jobs_that_were_reached(rows, monkeypatch, capsys):
+    def interrupted(asked):
+        if asked.gpt == "tiny":
+            raise KeyboardInterrupt
+        return tuple(row.answer for row in rows)
+
+    monkeypatch.setattr(study, "layouts_of", interrupted)
+    asked = BestLayoutQuestion(models=("gpt3-350m", "tiny"), machines=("h100-superpod",), gpus=(8,))
+    findings = study.best_layout(asked, StudyOptions(quiet=True))
+    assert [row.answer.seconds is None for row in findings.rows] == [False] * 3 + [True] * 3
+    assert "interrupted; the answer is of the jobs that were reached" in capsys.readouterr().err

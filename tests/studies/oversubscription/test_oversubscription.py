@@ -69,3 +69,14 @@ def test_gpus_that_do_not_fill_racks_are_refused_in_one_line():
     with pytest.raises(InputError, match="do not fill two or more racks") as raised:
         tree.oversubscription(tree.TreeQuestion(gpus=48), StudyOptions(quiet=True))
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("ratios", [(1,), (2, 2)])
+def test_ratios_that_compare_nothing_are_refused_in_one_line(ratios):
+    with pytest.raises(InputError, match="two or more different ones are accepted"):
+        tree.TreeQuestion(ratios=ratios)
+
+
+def test_experts_over_eight_nodes_are_left_out_on_four():
+    names = [layout.name for layout in tree.TreeQuestion(gpus=32, rack=2).layouts()]
+    assert "experts 8" in names and "experts 64" not in names

@@ -7,6 +7,7 @@ import pytest
 from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow, TrainingResult
 from quadrille.studies.scaling_end.study import (
     QUICK,
+    ScalingEndQuestion,
     answer,
     best_layout_of,
     curves,
@@ -87,3 +88,8 @@ def test_the_quick_question_has_an_answer():
     found = best_layout_of(asked)
     assert found.ranks == 8
     assert found.seconds >= found.compute_seconds
+
+
+def test_numbers_of_gpus_are_asked_about_once_and_in_ascending_order():
+    asked = ScalingEndQuestion(models=("tiny",), gpus=(32, 8, 32))
+    assert [point["gpus"] for point, _ in asked.points()] == ["8", "32"]
