@@ -136,7 +136,8 @@ def sweep_part(sweep: Sweep, source: str) -> Part:
     keys = ", ".join(sweep.varied)
     title = f"Sweep of {len(sweep.points):,} points over {keys}"
     missing = len(sweep.points) - len(answered)
-    lines = [f"{missing:,} points have no answer; the table says why."] if missing else []
+    points = "1 point has" if missing == 1 else f"{missing:,} points have"
+    lines = [f"{points} no answer; the table says why."] if missing else []
     amount = ""
     if not answered:
         verdict = "No point has an answer."

@@ -151,10 +151,11 @@ class _Search:
 
     def _ask_rest(self) -> None:
         rest = [place for place in range(self._count) if place not in self.answers]
-        for begin in range(0, len(rest), TOGETHER):
+        together = TOGETHER if self._options.seconds < inf else max(1, len(rest))
+        for begin in range(0, len(rest), together):
             if not self._has_time():
                 return
-            self._ask(rest[begin : begin + TOGETHER])
+            self._ask(rest[begin : begin + together])
 
     def _ask(self, places: Sequence[int]) -> None:
         self.answers.update(zip(places, self._answer(places), strict=True))

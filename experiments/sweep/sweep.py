@@ -163,7 +163,7 @@ def search_sweep(
 
     with options.open_store() as store:
         stored = _stored_points(store, arguments, label)
-        workers = options.workers(question, min(TOGETHER, most))
+        workers = options.workers(question, most if most == len(points) else min(TOGETHER, most))
 
         def answers_at(places: Sequence[int]) -> list[SweepAnswer]:
             for number, answer in answer_group((points[place][1] for place in places), workers, stored):

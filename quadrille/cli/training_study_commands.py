@@ -53,6 +53,12 @@ def changed_fields(defaults: object, **texts: str) -> dict[str, Any]:
     >>> changed_fields(QUICK, gpt="", gpus="8,27", batch="6")
     {'gpus': (8, 27), 'batch': 6}
 
+    Values with commas of their own, such as the sizes of a model, are separated by semicolons.
+
+    >>> from quadrille.studies.bandwidth_or_memory.study import ResourceQuestion
+    >>> changed_fields(ResourceQuestion(), gpt="layers=2,hidden=64;llama2-7b")
+    {'gpt': ('layers=2,hidden=64', 'llama2-7b')}
+
     Raises
     ------
     InputError : a text that is no whole number, for a numeric field
@@ -64,7 +70,7 @@ def changed_fields(defaults: object, **texts: str) -> dict[str, Any]:
         own = getattr(defaults, name)
         if not text:
             continue
-        words = [word.strip() for word in text.split(",")]
+        words = [word.strip() for word in text.split(";" if "=" in text or ";" in text else ",")]
         if isinstance(own, int):
             changes[name] = whole_number(text, f"--{name}")
         elif isinstance(own, str):
