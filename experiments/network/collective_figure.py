@@ -16,6 +16,7 @@ from quadrille.algorithms.figure_style import (
 from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.network.collective import CollectivePrediction, predict_collective
 from quadrille.experiments.output.pictures import write_figure
+from quadrille.experiments.output.progress import StepCount, progress_line
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Network
 
@@ -38,12 +39,14 @@ def draw_sizes(asked: CollectivePrediction, machine: Machine, net: Network, path
     """
     question, item = asked.question, asked.question.item_bytes
     sizes = [max(item, round(question.bytes * STEP**power / item) * item) for power in range(-SMALLER, LARGER + 1)]
-    others = [
-        predict_collective(replace(question, bytes=size), machine, net=net)
-        for size in dict.fromkeys(sizes)
-        if size != question.bytes
-    ]
-    predictions = sorted([asked, *others], key=lambda prediction: prediction.question.bytes)
+    step_count = StepCount("predicted", "sizes", len(set(sizes) - {question.bytes}))
+    predictions = [asked]
+    with progress_line(step_count.words, share=step_count.share):
+        for size in dict.fromkeys(sizes):
+            if size != question.bytes:
+                predictions.append(predict_collective(replace(question, bytes=size), machine, net=net))
+                step_count.done += 1
+    predictions.sort(key=lambda prediction: prediction.question.bytes)
     write_figure(sizes_figure(predictions, asked), path)
 
 
