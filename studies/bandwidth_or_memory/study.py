@@ -80,7 +80,7 @@ class ResourceQuestion:
 
     machines: tuple[str, ...] = ("h100-superpod", "gb200-nvl72")
     gpt: tuple[str, ...] = ("llama2-13b", "llama3-70b")
-    gpus: int = 128
+    gpus: int = 64
     each: int = 2
     options: tuple[dict[str, int | str], ...] = OPTIONS
 
@@ -156,7 +156,7 @@ def with_twice(name: str, gpus: int, resource: str) -> Machine:
     """A named machine with twice as much of a resource.
 
     >>> with_twice("h100-superpod", 16, "memory").device.memory_bytes
-    169887394430.0
+    169887431394.0
 
     Parameters
     ----------
