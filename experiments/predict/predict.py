@@ -207,11 +207,10 @@ def predict_record_and_timeline(
 ) -> tuple[Record, Timeline]:
     """The predicted record of an experiment on a machine, and its timeline.
 
-    The keyword parameters are those of `predict_prepared`.
+    The keyword parameters are those of `record_and_prediction`.
     """
-    prepared = prepare(experiment, machine)
-    return predict_prepared(
-        prepared,
+    record, prediction = record_and_prediction(
+        prepare(experiment, machine),
         command,
         backend=backend,
         shortcuts=shortcuts,
@@ -219,6 +218,7 @@ def predict_record_and_timeline(
         announce=announce,
         limits=limits,
     )
+    return record, prediction.timeline
 
 
 def prediction_record(experiment: "Experiment", machine: Machine, *, granularity: AskedGranularity = "auto") -> Record:
@@ -229,29 +229,6 @@ def prediction_record(experiment: "Experiment", machine: Machine, *, granularity
     granularity : exact, collective, or auto for a simulation of at most a few seconds
     """
     return predict_record_and_timeline(experiment, machine, granularity=granularity)[0]
-
-
-def predict_prepared(
-    prepared: PreparedExperiment,
-    command: Sequence[str] = (),
-    *,
-    backend: str = "numpy",
-    shortcuts: "Shortcuts | None" = None,
-    granularity: AskedGranularity = "exact",
-    announce: bool = False,
-    limits: "Limits | None" = None,
-) -> tuple[Record, Timeline]:
-    """The predicted record of a prepared experiment, and its timeline; parameters as in `record_and_prediction`."""
-    record, prediction = record_and_prediction(
-        prepared,
-        command,
-        backend=backend,
-        shortcuts=shortcuts,
-        granularity=granularity,
-        announce=announce,
-        limits=limits,
-    )
-    return record, prediction.timeline
 
 
 def record_and_prediction(

@@ -14,7 +14,7 @@ from quadrille.algorithms.matmuls.catalogue import find_algorithm
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.compare.attribution import COMPUTE_KINDS, charged_seconds, charged_waiting
 from quadrille.experiments.predict.idle_cards import idle_cards_remarks
-from quadrille.experiments.predict.predict import choose_order, predict_prepared
+from quadrille.experiments.predict.predict import choose_order, record_and_prediction
 from quadrille.experiments.predict.prepared_experiment import PreparedExperiment, prepare
 from quadrille.experiments.sweep.sweep_points import (
     BestGrid,
@@ -66,7 +66,7 @@ def _predict_on_grid(point: OneGrid) -> SweepAnswer:
         order = choose_order(experiment, machine, granularity="auto")
         experiment, order_found = order.with_chosen_order(experiment), str(order.ranked[0])
     prepared = prepare(experiment, machine)
-    return _answer(prepared, predict_prepared(prepared, granularity="auto")[0], order_found=order_found)
+    return _answer(prepared, record_and_prediction(prepared, granularity="auto")[0], order_found=order_found)
 
 
 def _predict_best_grid(point: BestGrid) -> SweepAnswer:
@@ -103,7 +103,7 @@ def _predict_best_grid(point: BestGrid) -> SweepAnswer:
         shortage = matmul_shortage(replace(experiment, grid=least.grid), least.peak_bytes, device.ranks)
         raise InputError(shortage.message(machine))
     prepared_grids = [prepare(replace(experiment, grid=grid.grid), machine) for grid in fitting[: point.top]]
-    records = [(prepared, predict_prepared(prepared, granularity="auto")[0]) for prepared in prepared_grids]
+    records = [(prepared, record_and_prediction(prepared, granularity="auto")[0]) for prepared in prepared_grids]
     prepared, fastest = min(records, key=lambda pair: pair[1].seconds)
     return _answer(prepared, fastest, grids=len(ranked), simulated=len(prepared_grids))
 

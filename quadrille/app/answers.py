@@ -31,8 +31,8 @@ from quadrille.cli.error_lines import usage_line, with_flag
 from quadrille.experiments.predict.predict import (
     calibration_warnings,
     choose_order,
-    predict_prepared,
     prediction_remarks,
+    record_and_prediction,
 )
 from quadrille.experiments.predict.prepared_experiment import prepare
 from quadrille.experiments.predict.step_estimate import step_estimate
@@ -131,10 +131,10 @@ def prediction(words: Words) -> Answer:
     if experiment.execution.any_order:
         experiment = choose_order(experiment, machine, granularity=question.granularity).with_chosen_order(experiment)
     prepared = prepare(experiment, machine)
-    record, timeline = predict_prepared(prepared, command, granularity=question.granularity)
+    record, predicted = record_and_prediction(prepared, command, granularity=question.granularity)
     remarks = prediction_remarks(experiment, prepared, record, is_fit_shown=record.fits is False)
     remarks += calibration_warnings(machine)
-    part = record_part(record, "this command's answer", timeline)
+    part = record_part(record, "this command's answer", predicted.timeline)
     return Answer(
         words=words,
         part=part,
