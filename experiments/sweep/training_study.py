@@ -283,13 +283,14 @@ def step_cells(answer: SweepAnswer) -> tuple[str, ...]:
     )
 
 
-def seconds_text(seconds: float | None) -> str:
-    """A time as text; `-` if there is none.
+def ordered_shares(shares: Mapping[str, float], *, largest_first: bool = False) -> str:
+    """Relative differences by name as text, the smallest first.
 
-    >>> seconds_text(0.5), seconds_text(None)
-    ('500 ms', '-')
+    >>> ordered_shares({"tensor": 0.2, "data": 0.1}), ordered_shares({"a": 0.0, "b": 0.5}, largest_first=True)
+    ('data +10.0 %, tensor +20.0 %', 'b +50.0 %, a +0.0 %')
     """
-    return UNKNOWN if seconds is None else format_seconds(seconds)
+    sign = -1 if largest_first else 1
+    return ", ".join(f"{name} {percent(share)}" for name, share in sorted(shares.items(), key=lambda of: sign * of[1]))
 
 
 def grid_text(answer: SweepAnswer) -> str:

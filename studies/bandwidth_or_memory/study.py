@@ -32,6 +32,7 @@ from quadrille.experiments.sweep.training_study import (
     StudyOptions,
     StudyPresentation,
     answer_study_points,
+    ordered_shares,
     step_cells,
     write_findings,
 )
@@ -251,9 +252,7 @@ def answer(rows: Sequence[SweepRow]) -> str:
             if row.point["twice"] != AS_IT_IS and (gain := gain_of(rows, row)) is not None
         }
         if gains:
-            ordered = sorted(gains, key=lambda resource: -gains[resource])
-            each = ", ".join(f"{resource} {percent(gains[resource])}" for resource in ordered)
-            sentences.append(f"{job[0]} on {job[1]}: {each}.")
+            sentences.append(f"{job[0]} on {job[1]}: {ordered_shares(gains, largest_first=True)}.")
     return " ".join(sentences)
 
 

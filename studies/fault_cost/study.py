@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, styled
 from quadrille.experiments.output.tables import percent, table
+from quadrille.experiments.report.amounts import time_text
 from quadrille.experiments.sweep.layouts import Layout
 from quadrille.experiments.sweep.sweep_points import OneGrid
 from quadrille.experiments.sweep.sweep_result import SweepRow
@@ -27,7 +28,7 @@ from quadrille.experiments.sweep.training_study import (
     StudyOptions,
     StudyPresentation,
     answer_study_points,
-    seconds_text,
+    ordered_shares,
     write_findings,
 )
 from quadrille.runtime.host.console import run_as_program
@@ -212,7 +213,7 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     healthy = {row.point["layout"]: row.answer.seconds for row in rows if row.point["fault"] == NONE}
     costs = {layout: costs_of(rows, layout) for layout in layouts}
     cells = [
-        ("no fault: a step", *(seconds_text(healthy.get(layout)) for layout in layouts)),
+        ("no fault: a step", *(time_text(healthy.get(layout)) for layout in layouts)),
         *((fault, *(percent(costs[layout].get(fault)) for layout in layouts)) for fault in _faults(rows)),
     ]
     return [table("what a fault adds to a training step, predicted", ("fault", *layouts), cells, names=1)]
@@ -225,8 +226,7 @@ def answer(rows: Sequence[SweepRow]) -> str:
     for fault in _faults(rows):
         by_layout = {layout: own[fault] for layout, own in costs.items() if fault in own}
         if by_layout:
-            ordered = sorted(by_layout, key=lambda layout: by_layout[layout])
-            sentences.append(f"{fault}: {', '.join(f'{layout} {percent(by_layout[layout])}' for layout in ordered)}.")
+            sentences.append(f"{fault}: {ordered_shares(by_layout)}.")
     return " ".join(sentences)
 
 

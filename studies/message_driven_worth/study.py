@@ -27,6 +27,7 @@ from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.training.gpt import gpt_from_shape
 from quadrille.algorithms.training.model_files import find_shape
 from quadrille.experiments.output.tables import percent, table
+from quadrille.experiments.report.amounts import time_text
 from quadrille.experiments.sweep.sweep_points import OneGrid
 from quadrille.experiments.sweep.sweep_result import SweepRow
 from quadrille.experiments.sweep.training_point import predict_training_point
@@ -35,7 +36,6 @@ from quadrille.experiments.sweep.training_study import (
     StudyOptions,
     StudyPresentation,
     answer_study_points,
-    seconds_text,
     write_findings,
 )
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
@@ -213,7 +213,7 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     cells = [
         (
             disturbance.name,
-            *(seconds_text(disturbance.mean(schedule)) for schedule in SCHEDULES),
+            *(time_text(disturbance.mean(schedule)) for schedule in SCHEDULES),
             *(percent(disturbance.gain(schedule)) for schedule in gains),
         )
         for disturbance in disturbances_in(rows)

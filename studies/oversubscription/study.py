@@ -23,6 +23,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, styled
 from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.experiments.output.tables import percent, table
+from quadrille.experiments.report.amounts import time_text
 from quadrille.experiments.sweep.layouts import Layout
 from quadrille.experiments.sweep.sweep_points import OneGrid
 from quadrille.experiments.sweep.sweep_result import SweepRow
@@ -32,7 +33,7 @@ from quadrille.experiments.sweep.training_study import (
     StudyOptions,
     StudyPresentation,
     answer_study_points,
-    seconds_text,
+    ordered_shares,
     write_findings,
 )
 from quadrille.runtime.host.console import run_as_program
@@ -263,7 +264,7 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
                 job.model,
                 job.layout,
                 job.placement,
-                seconds_text(job.seconds.get(first)),
+                time_text(job.seconds.get(first)),
                 *map(percent, map(job.cost, others)),
             )
             for job in jobs
@@ -289,10 +290,7 @@ def _sentences(rows: Sequence[SweepRow], placement: str, ratios: Sequence[str]) 
             if job.placement == placement and (cost := job.cost(ratio)) is not None
         }
         if costs:
-            each = ", ".join(
-                f"{layout} {percent(costs[layout])}" for layout in sorted(costs, key=lambda name: costs[name])
-            )
-            yield f"{placement.capitalize()}, {ratio} costs {each}."
+            yield f"{placement.capitalize()}, {ratio} costs {ordered_shares(costs)}."
 
 
 @styled
