@@ -49,8 +49,11 @@ PROGRAM = re.compile(
     r"send[-_ ]?receive|reduce)(?![a-z])"
 )
 DEVICE = re.compile(
-    r"^#[ \t]+Rank[ \t]+(\d+)(?: Group[ \t]+(\d+))? Pid[ \t]+\d+ on[ \t]+(\S+) device[ \t]+\d+ \[[^\]\n]*\][ \t]*(.*)$"
+    r"^#[ \t]+Rank[ \t]+(\d{1,9})(?: Group[ \t]+(\d+))? Pid[ \t]+\d+ on[ \t]+(\S+) device[ \t]+\d+ "
+    r"\[[^\]\n]*\][ \t]*(.*)$"
 )
+MOST_DIGITS = 18
+"""Most digits of a size in bytes."""
 TABLE_HEAD = re.compile(r"^#[ \t]+size[ \t]+count[ \t]+type\b")
 STARTS = re.compile(r"^#[ \t]*Collective test starting: (\w+)")
 OSU_TITLE = re.compile(r"^# OSU MPI(?:-\w+)? (?:Non-blocking )?([A-Za-z]+(?:[- ]to[- ]all)?) (?:\w+ )*Latency Test")
@@ -232,16 +235,30 @@ def _nccl_tests(text: str, name: str) -> CollectiveLog:
 def _table_row(line: str, kind: CollectiveKind | None, ranks: int, place: str) -> Iterator[MeasuredCollective]:
     """The times of a line of the table: out of place, then in place."""
     words = line.split()
-    if not 11 <= len(words) <= 13 or not words[0].isdigit() or not words[1].isdigit() or words[2] not in ITEM_BYTES:
+    if not 11 <= len(words) <= 13 or not words[1].isdigit() or words[2] not in ITEM_BYTES:
         return
-    size, named = int(words[0]), words[3:-8]
+    size, named = _size(words[0], place), words[3:-8]
     redop = next((word for word in named if word[0].isalpha()), "")
     for numbers, in_place in ((words[-8:-5], False), (words[-4:-1], True)):
-        if size == 0 or not all(re.fullmatch(NUMBER, word) for word in numbers):
+        if not size or not all(re.fullmatch(NUMBER, word) for word in numbers):
             continue
         time, algorithm, bus = map(float, numbers)
         row_kind = kind or _kind_of_columns(redop, bus / algorithm if algorithm >= 1 else 0.0, ranks)
         yield MeasuredCollective(row_kind, size, _seconds(time, place), in_place, ITEM_BYTES[words[2]])
+
+
+def _size(word: str, place: str) -> int | None:
+    """The bytes that the first word of a row names; None for a line that is no row.
+
+    Raises
+    ------
+    InputError : more than 18 digits
+    """
+    if not re.fullmatch("[0-9]+", word):
+        return None
+    if len(word) > MOST_DIGITS:
+        raise InputError(f"{place}: {word[:40]!r} bytes: a size of at most {MOST_DIGITS} digits is accepted")
+    return int(word)
 
 
 def _kind_of_columns(redop: str, ratio: float, ranks: int) -> CollectiveKind | None:
@@ -343,8 +360,8 @@ def _osu(text: str, title: str) -> CollectiveLog:
     rows = []
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split()
-        if len(words) >= 2 and words[0].isdigit() and re.fullmatch(NUMBER, words[1]) and int(words[0]):
-            rows.append(MeasuredCollective(kind, int(words[0]), _seconds(float(words[1]), f"line {number}")))
+        if len(words) >= 2 and re.fullmatch(NUMBER, words[1]) and (size := _size(words[0], f"line {number}")):
+            rows.append(MeasuredCollective(kind, size, _seconds(float(words[1]), f"line {number}")))
     return CollectiveLog("OSU", tuple(rows))
 
 

@@ -151,7 +151,7 @@ def _from_log(rows: Sequence[tuple[str, str]]) -> JobArguments:
         if positive not in values and any(_name(name) == positive for name, _ in rows):
             values[negative] = True
     world = str(values.pop("world-size", ""))
-    return JobArguments(values, int(world) if world.isdigit() and len(world) < 10 else None)
+    return JobArguments(values, _count(world))
 
 
 NEGATED = {
@@ -209,9 +209,10 @@ def _from_words(words: Sequence[str]) -> JobArguments:
     script = next((word for word in words if re.search(r"pretrain_\w+\.py$", word)), "")
     if not values:
         return _no_arguments()
-    processes = next((int(text) for name in PROCESSES if (text := _first(values, _name(name))).isdigit()), None)
-    nodes = _first(values, "nnodes")
-    gpus = processes * (int(nodes) if nodes.isdigit() else 1) if processes is not None else None
+    counts = (_count(_first(values, _name(name))) for name in PROCESSES)
+    processes = next((count for count in counts if count is not None), None)
+    nodes = _count(_first(values, "nnodes"))
+    gpus = processes * (1 if nodes is None else nodes) if processes is not None else None
     return JobArguments(values, gpus, script)
 
 
@@ -235,3 +236,8 @@ def _groups(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
         values = [value] if value else []
     if name:
         yield name, values
+
+
+def _count(text: str) -> int | None:
+    """A number of processes or nodes; None for another text, such as a variable of a shell."""
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else None

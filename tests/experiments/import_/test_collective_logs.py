@@ -127,3 +127,16 @@ def test_a_damaged_log_ends_in_rows_or_in_one_line(text, data):
         assert "\n" not in str(error) and len(str(error)) < 600
     else:
         assert all(0 < row.seconds < 1e7 and row.bytes > 0 for row in log.rows)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# OSU MPI Allreduce Latency Test v7.3\n# Size       Avg Latency(us)\n" + "9" * 5000 + "  3.2\n",
+        "#  size  count  type  redop  root\n" + "9" * 5000 + "  256  float  sum  -1  9 0.1 0.2 0 9 0.1 0.2 0\n",
+    ],
+    ids=["OSU", "nccl-tests"],
+)
+def test_a_size_of_thousands_of_digits_is_refused_in_one_line(text):
+    with pytest.raises(InputError, match="a size of at most 18 digits is accepted"):
+        collective_log(text)
