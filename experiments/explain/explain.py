@@ -30,7 +30,7 @@ from quadrille.experiments.explain.explanation import (
 from quadrille.experiments.import_.file_kinds import refusal
 from quadrille.experiments.import_.trace_files import is_trace
 from quadrille.experiments.network.late_flows import LateFlow
-from quadrille.experiments.output.destinations import Destinations, write_or_show
+from quadrille.experiments.output.destinations import Destinations, check_plot_named, write_or_show
 from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent, print_tables, table
 from quadrille.experiments.records.path_segments import PARTS, joined_by_op
 
@@ -99,8 +99,8 @@ def explain(
     InputError : a file that cannot be read or explained, or a path that cannot be written
     """
     Destinations(json=json, plot=plot).check({"FILE": path})
-    if plot_of != "causes" and not plot:
-        raise InputError(f"--plot-of {plot_of}: --plot FILE is needed, which names the figure")
+    if plot_of != "causes":
+        check_plot_named(f"--plot-of {plot_of}", plot)
     if is_trace(path):
         if plot:
             raise InputError(f"--plot {plot}: goes with a record or the JSON of collective or flows, not with a trace")

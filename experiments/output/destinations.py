@@ -75,6 +75,22 @@ class Destinations:
                 raise InputError(f"{flag} {error}") from None
 
 
+def check_plot_named(asked: str, plot: str) -> None:
+    """Checks that a figure that is asked for has a path.
+
+    Parameters
+    ----------
+    asked : flag or command that asks for a figure
+    plot : path of the figure; empty if there is none
+
+    Raises
+    ------
+    InputError : no path
+    """
+    if not plot:
+        raise InputError(f"{asked}: --plot FILE is needed, which names the figure")
+
+
 def write_or_show(answer: object, json: str, schema: str, show: Callable[[], None]) -> None:
     """Writes an answer as JSON if there is a path for it, and prints the answer unless the JSON is on stdout.
 

@@ -7,7 +7,7 @@ import click
 
 from quadrille.cli import training_study_commands, what_if_study_commands
 from quadrille.cli.app import study
-from quadrille.cli.command_declarations import flag, switch, toggle
+from quadrille.cli.command_declarations import argument, flag, switch, toggle
 from quadrille.cli.shared_flags import (
     ON_MACHINE,
     ORDER,
@@ -218,6 +218,7 @@ def published_training(
 def megatron_bridge(
     file: Annotated[str, flag("--rows", "FILE.csv", "Its performance tables: megatron_bridge_performance.csv.")] = "",
     only: Annotated[str, flag("--only", "TEXT", "Models whose name has this text; then no results are written.")] = "",
+    plot: Plot = "",
     jobs: Jobs = "1",
     store: Store = "",
 ) -> None:
@@ -225,7 +226,18 @@ def megatron_bridge(
     from quadrille.cli.parsing.numbers import jobs_number
     from quadrille.studies.megatron_bridge.study import megatron_bridge as judge
 
-    judge(file, only, jobs=jobs_number(jobs), store=store)
+    judge(file, only, plot=plot, jobs=jobs_number(jobs), store=store)
+
+
+@study.command("draw")
+def draw(
+    file: Annotated[str, argument("FILE", "Kept answer of a study: its JSON, or rows.csv of megatron-bridge.")],
+    plot: Plot = "",
+) -> None:
+    """Draw the figure of a study again from its kept answer, without a prediction."""
+    from quadrille.studies.kept_figures import draw_again
+
+    draw_again(file, plot)
 
 
 @study.command("megatron-recordings")

@@ -12,7 +12,7 @@ for each GPU, on one such switch.  GPUs, their links and NICs are those of the m
 Source of the size: NVIDIA, "GB200 NVL72", nvidia.com: 72 GPUs in one NVLink domain.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ import msgspec
 
 from quadrille.algorithms.errors import InputError, QuadrilleError
 from quadrille.algorithms.figure_style import legend_below, new_figure, styled
+from quadrille.experiments.output.gain_bars import draw_gain_bars
 from quadrille.experiments.output.tables import UNKNOWN, percent, table
 from quadrille.experiments.sweep.best_grid import best_training_grid
 from quadrille.experiments.sweep.point_predictions import predict_point
@@ -115,7 +116,8 @@ def better_network(asked: NetworkQuestion, asking: StudyOptions) -> Findings:
         "overlap": ALL_OVERLAPS,
         "scheme": "4d",
     }
-    return write_findings("better-network", flags, results, StudyPresentation(tables, answer, figure), asking)
+    presentation = StudyPresentation(tables, answer, partial(figure, flags=flags))
+    return write_findings("better-network", flags, results, presentation, asking)
 
 
 def points_of(asked: NetworkQuestion, network: str, asking: StudyOptions) -> Iterator[Point]:
@@ -267,21 +269,24 @@ def _grid_sentence(rows: Sequence[SweepRow]) -> str:
 
 
 @styled
-def figure(rows: Sequence[SweepRow]) -> "Figure":
-    """The bar chart of each network's speed-up by number of GPUs."""
+def figure(rows: Sequence[SweepRow], flags: Mapping[str, str]) -> "Figure":
+    """The bar chart of each network's speed-up by number of GPUs.
+
+    Parameters
+    ----------
+    rows : predicted rows
+    flags : flags that all points share, for the title
+    """
     counts = list(dict.fromkeys(row.point["gpus"] for row in rows))
-    networks = [network for network in NETWORKS if network != AS_IT_IS]
-    drawing = new_figure(8, 4.4, question=QUESTION, setting="predicted")
+    job = f"a training step of {flags['gpt']} on {flags['machine']}, {flags['each']} sequences a GPU"
+    against = f"compared with the network as it is, the domain of {DOMAIN} with {ONE_SWITCH}"
+    drawing = new_figure(8, 4.8, question=QUESTION, setting=f"{job}, predicted; {against}")
     axis = drawing.subplots()
-    width = 0.8 / len(networks)
-    for index, network in enumerate(networks):
-        gains = [100 * (gain_over_base(rows, network, gpus) or 0.0) for gpus in counts]
-        positions = [group + width * (index - (len(networks) - 1) / 2) for group in range(len(counts))]
-        axis.bar(positions, gains, width=width, color=COLOURS[network], label=network)
-    axis.set_xticks(range(len(counts)), [f"{int(count):,}" for count in counts])
-    axis.axhline(0, color="black", linewidth=0.8)
+    gains = {
+        network: [gain_over_base(rows, network, gpus) for gpus in counts] for network in NETWORKS if network != AS_IT_IS
+    }
+    draw_gain_bars(axis, [f"{int(count):,}" for count in counts], gains, COLOURS)
     axis.set(xlabel="GPUs", ylabel="faster by [%]")
-    axis.grid(visible=False, axis="x")
     legend_below(drawing)
     return drawing
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import mean, median
 
 from quadrille.algorithms.errors import QuadrilleError
+from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import print_tables, table
 from quadrille.experiments.predict.training_step import simulated_step
 from quadrille.experiments.rank.work_sharing import TaskKind, WorkSharing, open_work_sharing
@@ -119,7 +120,14 @@ def refused_rows(judged: Iterable[JudgedStep]) -> list[list[str]]:
 
 
 def megatron_bridge(
-    file: str, only: str = "", results: Path = RESULTS, *, jobs: int = 1, store: str = "", quiet: bool = False
+    file: str,
+    only: str = "",
+    results: Path = RESULTS,
+    *,
+    plot: str = "",
+    jobs: int = 1,
+    store: str = "",
+    quiet: bool = False,
 ) -> None:
     """Predict the rows, print the tables, and write the rows.
 
@@ -127,15 +135,22 @@ def megatron_bridge(
     ----------
     file : the performance tables as CSV
     only : text of the model's name; then nothing is written
+    plot : file of the error plot; empty: not written
     jobs : number of processes that share the rows
     store : path of the store of predictions; empty for none
     quiet : whether progress is not shown
     """
+    Destinations(plot=plot).check({"--rows": file})
     rows = [row for row in read_bridge(Path(file)) if only.lower() in row.columns["model"].lower()]
     with signals_as_interrupts(), open_work_sharing(quiet=quiet, jobs=jobs, store=store) as work_sharing:
         judged = list(_written(_judged(rows, work_sharing), None if only else results))
         if work_sharing.store is not None:
             remark(work_sharing.store.use)
+    if plot:
+        from quadrille.experiments.output.pictures import write_figure
+        from quadrille.studies.megatron_bridge.figure import figure
+
+        write_figure(figure([dict(zip(COLUMNS, cells(step), strict=True)) for step in judged]), plot)
     columns = ("rows", "mean", "median", "worst", "mean with sign")
     parts: dict[str, Callable[[BridgeRow], str]] = {
         "model": lambda row: f"{row.kind}: {row.columns['model']}",

@@ -12,7 +12,7 @@ of single ranks.  With more, the pipeline is walked pass by pass (`--granularity
 The gain is the time of a step with 1F1B / the time with the schedule - 1.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from quadrille.algorithms.schedule.grid import Grid, parse_grid
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.training.gpt import gpt_from_shape
 from quadrille.algorithms.training.model_files import find_shape
+from quadrille.experiments.output.gain_bars import draw_gain_bars
 from quadrille.experiments.output.tables import percent, table
 from quadrille.experiments.report.amounts import time_text
 from quadrille.experiments.sweep.sweep_points import OneGrid
@@ -135,7 +136,8 @@ def message_driven_worth(question: DrivenQuestion, asking: StudyOptions) -> Find
         "micro_batch": "1",
         "collectives": "own",
     }
-    return write_findings("message-driven-worth", flags, results, StudyPresentation(tables, answer, figure), asking)
+    presentation = StudyPresentation(tables, answer, partial(figure, flags=flags))
+    return write_findings("message-driven-worth", flags, results, presentation, asking)
 
 
 def points_of(question: DrivenQuestion, asking: StudyOptions) -> Iterator[tuple[dict[str, str], OneGrid]]:
@@ -239,18 +241,21 @@ def answer(rows: Sequence[SweepRow]) -> str:
 
 
 @styled
-def figure(rows: Sequence[SweepRow]) -> "Figure":
-    """The bar chart of the gains, with a group of bars for each disturbance."""
+def figure(rows: Sequence[SweepRow], flags: Mapping[str, str]) -> "Figure":
+    """The bar chart of the gains, with a group of bars for each disturbance.
+
+    Parameters
+    ----------
+    rows : predicted rows
+    flags : flags that all points share, for the title
+    """
     disturbances = disturbances_in(rows)
-    drawing = new_figure(1.3 * len(disturbances) + 2, 4.4, question=QUESTION, setting="gain over 1F1B, predicted")
+    job = f"a training step of {flags['gpt']} on {flags['machine']}, {flags['grid']}, {flags['batch']} sequences"
+    drawing = new_figure(max(7.0, 1.3 * len(disturbances) + 2), 4.8, question=QUESTION, setting=f"{job}, predicted")
     axis = drawing.subplots()
-    for index, (schedule, colour) in enumerate(COLOURS.items()):
-        gains = [100 * (disturbance.gain(schedule) or 0.0) for disturbance in disturbances]
-        places = [group + 0.2 * (index - 1.5) for group in range(len(disturbances))]
-        axis.bar(places, gains, width=0.2, color=colour, label=schedule)
-    axis.set_xticks(range(len(disturbances)), [disturbance.name for disturbance in disturbances], fontsize=8)
-    axis.set_ylabel("gain over 1F1B [%]")
-    axis.grid(visible=False, axis="x")
+    gains = {schedule: [disturbance.gain(schedule) for disturbance in disturbances] for schedule in COLOURS}
+    draw_gain_bars(axis, [disturbance.name for disturbance in disturbances], gains, COLOURS)
+    axis.set(xlabel="disturbance", ylabel="gain over 1F1B [%]")
     legend_below(drawing)
     return drawing
 

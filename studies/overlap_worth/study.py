@@ -12,15 +12,17 @@ grid with all overlaps, of the few that a closed form ranks first.
 The gain is the time of a step without overlap / the time with it - 1.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quadrille.algorithms.figure_style import legend_below, new_figure, styled
+from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, styled
 from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.units import format_seconds
+from quadrille.experiments.output.gain_bars import draw_gain_bars
 from quadrille.experiments.output.tables import UNKNOWN, percent, table
 from quadrille.experiments.sweep.point_predictions import predict_point
 from quadrille.experiments.sweep.sweep_points import BestGrid, Impossible, OneGrid
@@ -56,11 +58,25 @@ HIDDEN_AXES = {"oar": ("x", "y"), "ors": ("z",), "oag": ("z",)}
 """Axes whose communication an overlap hides; without ranks along them there is nothing to hide."""
 NEGLIGIBLE_GAIN = 1e-3
 """Gain below which an overlap brings nothing."""
-KINDS = ("GPUs", "sequences", "bandwidth", "grid")
+LABELS = {
+    "GPUs": "GPUs",
+    "sequences": "sequences a GPU",
+    "bandwidth": "bandwidth of the network",
+    "grid": "grid",
+}
+"""Label of each changed setting in the figure."""
+KINDS = tuple(LABELS)
 QUESTION = "What is overlap of communication with products worth?"
-SETTING = "gain over no overlap, predicted; panels change one setting"
-"""Title of the figure, and the line below it."""
-COLOURS = {"oar": "#0072b2", "ors": "#e69f00", "oag": "#009e73", ALL: "#d55e00", BANDED: "#cc79a7"}
+"""Title of the figure."""
+NAMES = {
+    "oar": "all-reduces (oar)",
+    "ors": "reduce-scatters (ors)",
+    "oag": "all-gathers (oag)",
+    ALL: "all three",
+    BANDED: "all three in 2 bands",
+}
+"""Name of each overlap in the figure."""
+COLOURS = dict(zip(NAMES.values(), PALETTE, strict=False))
 Point = tuple[dict[str, str], OneGrid | BestGrid | Impossible]
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -125,7 +141,8 @@ def overlap_worth(question: OverlapQuestion, asking: StudyOptions) -> Findings:
     answers = answer_study_points(points, predict_training_point, asking)
     results += [(point, result) for (point, _), result in zip(points, answers, strict=True)]
     flags = {"machine": question.machine, "gpt": question.gpt, "recompute": "full", "scheme": "4d"}
-    return write_findings("overlap-worth", flags, results, StudyPresentation(tables, answer, figure), asking)
+    presentation = StudyPresentation(tables, answer, partial(figure, flags=flags))
+    return write_findings("overlap-worth", flags, results, presentation, asking)
 
 
 def cases_of(question: OverlapQuestion, asking: StudyOptions) -> Iterator[Point]:
@@ -298,27 +315,31 @@ def _where(case: OverlapCase) -> str:
 
 
 @styled
-def figure(rows: Sequence[SweepRow]) -> "Figure":
-    """The bar chart of the gains, with one panel for each changed setting."""
+def figure(rows: Sequence[SweepRow], flags: Mapping[str, str]) -> "Figure":
+    """The bar chart of the gains, with one panel for each changed setting.
+
+    Parameters
+    ----------
+    rows : predicted rows
+    flags : flags that all points share, for the title
+    """
     cases = cases_in(rows)
     kinds = [kind for kind in KINDS if any(case.point["changed"] == kind for case in cases)]
-    drawing = new_figure(3.2 * len(kinds), 4.4, question=QUESTION, setting=SETTING)
-    panels = drawing.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
+    base = cases[0].point
+    case = f"{base['gpus']} GPUs of {flags['machine']}, sequences a GPU: {base['each']}"
+    setting = f"a training step of {flags['gpt']}, predicted; each panel changes one setting of the base case: {case}"
+    members_of = {kind: [case for case in cases if case.point["changed"] == kind] for kind in kinds}
+    widths = [max(1, len(members)) for members in members_of.values()]
+    drawing = new_figure(2 + 1.4 * sum(widths), 4.8, question=QUESTION, setting=setting)
+    panels = drawing.subplots(1, len(kinds), sharey=True, squeeze=False, width_ratios=widths)[0]
     for axis, kind in zip(panels, kinds, strict=True):
-        members = [case for case in cases if case.point["changed"] == kind]
-        for index, overlap in enumerate(GAINS):
-            gains = [100 * (case.gain(overlap) or 0.0) for case in members]
-            axis.bar(
-                [group + 0.16 * (index - 2) for group in range(len(members))],
-                gains,
-                width=0.16,
-                color=COLOURS[overlap],
-                label=overlap,
-            )
+        members = members_of[kind]
+        gains = {NAMES[overlap]: [case.gain(overlap) for case in members] for overlap in GAINS}
         key = {"GPUs": "gpus", "sequences": "each"}.get(kind, kind)
-        axis.set_xticks(range(len(members)), [case.point.get(key, "") for case in members], fontsize=7, rotation=20)
-        axis.set_xlabel(kind)
-        axis.grid(visible=False, axis="x")
+        draw_gain_bars(
+            axis, [case.point.get(key, "") for case in members], gains, COLOURS, missing=f"this {kind}\nis impossible"
+        )
+        axis.set_xlabel(LABELS[kind])
     panels[0].set_ylabel("gain over no overlap [%]")
     legend_below(drawing)
     return drawing

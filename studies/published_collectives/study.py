@@ -82,9 +82,10 @@ def published_collectives(
         provenance=provenance(command),
     )
     if figure:
-        from quadrille.studies.published_collectives.figure import draw
+        from quadrille.experiments.output.pictures import write_figure
+        from quadrille.studies.published_collectives.figure import rows_figure
 
-        draw(judged, figure)
+        write_figure(rows_figure(judged), figure)
     write_or_show(answer, json, SCHEMA, lambda: show(answer))
     return answer
 

@@ -69,7 +69,7 @@ def main() -> None:
     """Run the study on the project's own rows and on the claims, and write the answers to `results/`."""
     RESULTS.mkdir(exist_ok=True)
     command = ["quadrille", "study", "published-training"]
-    published_training(json=str(RESULTS / "rows.json"), command=command)
+    published_training(json=str(RESULTS / "rows.json"), figure=str(RESULTS / "errors.png"), command=command)
     published_training(claims=True, json=str(RESULTS / "claims.json"), command=[*command, "--claims"])
     published_training(
         weak_scaling=True,
@@ -103,14 +103,14 @@ def published_training(
     only : part of the names of the claims to predict; empty for all claims
     weak_scaling : whether to predict the weak scaling of AxoNN
     json : file of the answer, `-` for stdout; empty: not written
-    figure : file of the figure of the weak scaling; empty: not written
+    figure : file of the figure of the rows' errors, or of the weak scaling; empty: not written
     jobs : number of processes that share the rows
     store : path of the store of predicted steps; empty for none
     quiet : whether progress is not shown
     command : command line, for the provenance
     """
-    if figure and not weak_scaling:
-        raise InputError(f"--figure {figure}: the figure shows the weak scaling; --weak-scaling is needed")
+    if figure and claims and not weak_scaling:
+        raise InputError(f"--plot {figure}: claims have no figure; rows and --weak-scaling have one")
     chosen = claims_named(only) if claims else []
     if only and not claims:
         raise InputError(f"--only {only}: names claims; --claims is needed")
@@ -132,9 +132,10 @@ def published_training(
     )
     write_or_show(answer, json, SCHEMA, lambda: show(answer))
     if figure:
-        from quadrille.studies.published_training.figure import draw
+        from quadrille.experiments.output.pictures import write_figure
+        from quadrille.studies.published_training.figure import answer_figure
 
-        draw(answer.weak_scaling, figure)
+        write_figure(answer_figure(answer), figure)
     return answer
 
 

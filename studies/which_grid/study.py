@@ -6,7 +6,7 @@ whose groups have the links inside the nodes.  The table also has the grid that 
 puts first, which contains neither latency nor overlap.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from quadrille.algorithms.errors import QuadrilleError
 from quadrille.algorithms.figure_style import legend_below, new_figure, styled
 from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.units import format_seconds
+from quadrille.experiments.explain.explanation_figure import Stack, draw_stacks
 from quadrille.experiments.output.tables import UNKNOWN, table
 from quadrille.experiments.rank.analytical_ranking import rank_candidates
 from quadrille.experiments.rank.candidate_grids import GridLimits
@@ -45,9 +46,21 @@ if TYPE_CHECKING:
 MODEL_FIRST = "the model's first"
 INNERMOST = "innermost"
 QUESTION = "Which grid and which order of its axes is the fastest?"
-SETTING = "time of a training step, predicted; axes from the inside out"
-"""Title of the figure, and the line below it."""
-COLOURS: dict[Axis, str] = {"x": "#0072b2", "y": "#56b4e9", "z": "#009e73", "data": "#e69f00", "pipeline": "#999999"}
+"""Title of the figure."""
+COLOURS = {
+    "computing": "#cccccc",
+    "exposed, x": "#0072b2",
+    "exposed, y": "#56b4e9",
+    "exposed, z": "#009e73",
+    "exposed, data": "#e69f00",
+    "exposed, pipeline": "#cc79a7",
+    "waiting": "#999999",
+}
+"""Colour of each part of a step in the figure."""
+ROOM = 1.12
+"""Length of the axis of time / the longest step, so that its time can be written behind it."""
+LEAST_WAITING = 1e-9
+"""Waiting that is drawn; less is the rounding of a sum [s]."""
 MODEL_TOP = 8
 Search = BestGrid | Impossible
 Step = OneGrid | Impossible
@@ -111,7 +124,7 @@ def which_grid(asked: GridQuestion, asking: StudyOptions) -> Findings:
         "which-grid",
         flags,
         results,
-        StudyPresentation(tables, partial(answer_sentences, nodes_of(asked)), figure),
+        StudyPresentation(tables, partial(answer_sentences, nodes_of(asked)), partial(figure, flags=flags)),
         asking,
     )
 
@@ -282,36 +295,39 @@ def _row_label(row: SweepRow) -> str:
 
 
 @styled
-def figure(rows: Sequence[SweepRow]) -> "Figure":
-    """The bar chart of every machine's orders: computing time, then exposed communication by axis."""
-    predicted = [row for row in rows if row.answer.seconds is not None and row.answer.trained is not None]
-    ordered = sorted(
-        predicted, key=lambda row: [member.point["machine"] for member in rows].index(row.point["machine"])
-    )
-    drawing = new_figure(
-        9,
-        2.0 + 0.32 * len(ordered),
-        question=QUESTION,
-        setting="time of a training step, predicted; axes from the inside out",
-    )
-    axis = drawing.subplots()
-    positions = range(len(ordered))
-    left = [row.answer.compute_seconds or 0.0 for row in ordered]
-    axis.barh(positions, left, color="#cccccc", label="computing")
-    for name in AXES:
-        parts = [
-            row.answer.trained.exposed_seconds_by_axis.get(name, 0.0) if row.answer.trained else 0.0 for row in ordered
-        ]
-        if any(parts):
-            axis.barh(positions, parts, left=left, color=COLOURS[name], label=f"exposed, {name}")
-        left = [start + part for start, part in zip(left, parts, strict=True)]
-    names = [f"{row.point['machine']}: {grid_text(row.answer)}, {','.join(_long_axes(row.answer))}" for row in ordered]
-    axis.set_yticks(positions, names, fontsize=7)
-    axis.invert_yaxis()
-    axis.grid(visible=False, axis="y")
-    axis.set(xlabel="time of a step [s]")
+def figure(rows: Sequence[SweepRow], flags: Mapping[str, str]) -> "Figure":
+    """The bars of each machine's orders: computing, then exposed communication by axis; a panel for each machine.
+
+    Parameters
+    ----------
+    rows : predicted rows
+    flags : flags that all points share, for the title
+    """
+    machines = list(dict.fromkeys(row.point["machine"] for row in rows))
+    bars = {name: [row for row in rows if row.point["machine"] == name] for name in machines}
+    job = f"a training step of {flags['gpt']} on {flags['gpus']} GPUs, {flags['batch']} sequences, predicted"
+    heights = [1.0 + len(bars[name]) for name in machines]
+    drawing = new_figure(9, 1.6 + 0.36 * sum(heights), question=QUESTION, setting=job)
+    panels = drawing.subplots(len(machines), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    for panel, name in zip(panels, machines, strict=True):
+        draw_stacks(panel, [_stack(row) for row in bars[name]], COLOURS, "s", lambda s: format_seconds(s) if s else "")
+        panel.set_title(name, loc="left")
+    longest = max(sum(_stack(row).amounts.values()) for row in rows)
+    panels[-1].set(xlim=(0, ROOM * longest), xlabel="time of a step")
     legend_below(drawing)
     return drawing
+
+
+def _stack(row: SweepRow) -> Stack:
+    """The parts of a step [s], under the grid and the order of a row; no parts for a row without an answer."""
+    step, order = row.answer, row.point["order"]
+    if step.seconds is None or step.trained is None:
+        return Stack(f"{order}: no answer")
+    exposed = {f"exposed, {axis}": step.trained.exposed_seconds_by_axis.get(axis, 0.0) for axis in AXES}
+    parts = {"computing": step.compute_seconds or 0.0, **exposed}
+    waiting = step.seconds - sum(parts.values())
+    label = "first of rank's model" if order == MODEL_FIRST else order
+    return Stack(f"{grid_text(step)}, {label}", parts | {"waiting": waiting if waiting > LEAST_WAITING else 0.0})
 
 
 if __name__ == "__main__":

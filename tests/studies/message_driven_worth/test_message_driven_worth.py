@@ -52,7 +52,7 @@ def test_disturbances_cost_time_and_gains_are_ratios_of_means(findings):
 
 
 def test_the_figure_has_a_bar_for_each_gain(findings):
-    (axis,) = worth.figure(findings.rows).axes
+    (axis,) = worth.figure(findings.rows, findings.flags).axes
     assert len(axis.patches) == len(worth.disturbances_in(findings.rows)) * len(worth.COLOURS)
 
 

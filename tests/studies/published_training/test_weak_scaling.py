@@ -6,8 +6,9 @@ import pytest
 
 from quadrille.algorithms.schedule.grid import Grid, parse_grid
 from quadrille.algorithms.training.model_shapes import SHAPES
+from quadrille.experiments.output.pictures import write_figure
 from quadrille.studies.published_training.claimed_steps import DIFFERING, paper_grid, share_by_nccl
-from quadrille.studies.published_training.figure import draw
+from quadrille.studies.published_training.figure import scaling_figure
 from quadrille.studies.published_training.weak_scaling import RUNS, ScalingRun, scaling_point
 from tests.support.quadrille import called
 
@@ -56,13 +57,13 @@ def test_the_command_predicts_the_point(point, capsys, tmp_path):
 
 def test_the_figure_is_written(point, tmp_path):
     path = tmp_path / "figure.svg"
-    draw([point], str(path))
+    write_figure(scaling_figure([point]), path)
     text = path.read_text()
     assert "perlmutter" in text
     assert "<path" in text
 
 
-def test_a_figure_without_the_weak_scaling_is_refused(capsys):
-    ended = called(capsys, "study", "published-training", "--figure", "figure.png")
+def test_a_figure_of_claims_is_refused(capsys):
+    ended = called(capsys, "study", "published-training", "--claims", "--plot", "figure.png")
     assert (ended.status, ended.err.count("\n")) == (2, 1)
-    assert "--weak-scaling is needed" in ended.err
+    assert "claims have no figure" in ended.err
