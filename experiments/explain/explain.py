@@ -37,10 +37,11 @@ from quadrille.experiments.records.path_segments import PARTS, joined_by_op
 if TYPE_CHECKING:
     from rich.console import Group
 
+    from quadrille.experiments.predict.prepared_experiment import PreparedExperiment
     from quadrille.experiments.traces.trace_summary import TraceSummary
 
-ExplainedFigure = Literal["causes", "links"]
-"""Subject of the figure: time by cause and memory by kind, or the use of links."""
+ExplainedFigure = Literal["causes", "links", "roofline"]
+"""Subject of the figure: time by cause and memory by kind, the use of links, or the roofline."""
 EXPLAINED_FILES = "a record, the JSON of collective or flows, or a profiler's trace is accepted"
 MOST_LINKS = 20
 MOST_ROWS = 10
@@ -81,6 +82,7 @@ def explain(
     json: str = "",
     plot: str = "",
     plot_of: ExplainedFigure = "causes",
+    prepared: "PreparedExperiment | None" = None,
     every: bool = False,
     command: Sequence[str] = (),
 ) -> "Explanation | TraceSummary":
@@ -91,6 +93,7 @@ def explain(
     path : file to explain
     json : path of the JSON file; `-` for stdout, which then has nothing else
     plot, plot_of : path and subject of the figure
+    prepared : experiment of the record on its machine, which a roofline needs
     every : whether all tables are printed, not the ten longest rows
     command : words of the command line, for provenance
 
@@ -109,12 +112,27 @@ def explain(
         raise error
     explanation = msgspec.structs.replace(explain_file(path), file=path, provenance=provenance(command))
     if plot:
-        from quadrille.experiments.explain.explanation_figure import draw_explained_links, draw_explanation
-
-        draw = draw_explanation if plot_of == "causes" else draw_explained_links
-        draw(explanation, path, plot)
+        _draw(plot_of, explanation, path, plot, prepared)
     write_or_show(explanation, json, SCHEMA, lambda: _print(explanation, every=every))
     return explanation
+
+
+def _draw(
+    subject: ExplainedFigure, explanation: Explanation, path: str, plot: str, prepared: "PreparedExperiment | None"
+) -> None:
+    """Writes the figure of a subject."""
+    from quadrille.experiments.explain.explanation_figure import draw_explained_links, draw_explanation
+
+    if subject == "roofline":
+        from quadrille.experiments.predict.roofline_figure import draw_roofline, recorded_ops
+        from quadrille.experiments.records.run_figure import run_setting
+
+        assert prepared is not None
+        record = load_record(path)
+        draw_roofline(prepared, recorded_ops(prepared, record), run_setting(record), plot)
+        return
+    draw = draw_explanation if subject == "causes" else draw_explained_links
+    draw(explanation, path, plot)
 
 
 def _explain_trace(path: str, json: str, command: Sequence[str]) -> "TraceSummary":

@@ -84,6 +84,10 @@ def predict(
     ranks = experiment.grid.size
     with progress_line(lambda elapsed: _progress_text(ranks, elapsed), shown=not destinations.quiet):
         prepared, chosen = _with_chosen_collectives(prepare(experiment, machine), options.backend, announce=True)
+        if destinations.plot and destinations.plot_of != "timeline":
+            from quadrille.experiments.predict.prediction_figures import check_subject
+
+            check_subject(destinations.plot_of, prepared, granularity)
         record, prediction = record_and_prediction(
             prepared,
             command,

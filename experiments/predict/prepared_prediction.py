@@ -36,7 +36,7 @@ def predict_prepared(
     announce : function that gets the simulation before it runs
     """
     with gc_paused():
-        if granularity == "passes" or (granularity == "auto" and _passes_are_quicker(prepared, limits)):
+        if is_by_passes(prepared, granularity, limits):
             from quadrille.experiments.predict.pass_prediction import predict_passes
 
             return predict_passes(prepared, timeline_ranks=timeline_ranks, shortcuts=shortcuts, limits=limits)
@@ -68,6 +68,11 @@ def predict_prepared(
         timeline_ranks=timeline_ranks,
         announce=announce,
     )
+
+
+def is_by_passes(prepared: PreparedExperiment, granularity: AskedGranularity, limits: Limits = LIMITS) -> bool:
+    """Whether a prediction walks through the passes of a pipeline; `auto` may still do so after a deadlock."""
+    return granularity == "passes" or (granularity == "auto" and _passes_are_quicker(prepared, limits))
 
 
 def _passes_are_supported(prepared: PreparedExperiment) -> bool:

@@ -1,17 +1,17 @@
-"""The roofline of a prediction: the rate of each product and function over its arithmetic intensity, below the roof.
+"""The roofline of a prediction or a record: the rate of each product and function over its arithmetic intensity.
 
 The roof is the lower of the peak of products and the intensity times the bandwidth of the device's memory.  The rate of
-an op is its flop over its predicted time, which includes the start of a kernel and what slows it beside messages.
+an op is its flop over its time, which includes the start of a kernel and what slows it beside messages.
 
 Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from quadrille.algorithms.analysis.folded_walk import folded_walks
+from quadrille.algorithms.analysis.folded_walk import RepeatedInstance, folded_walks
 from quadrille.algorithms.analysis.op_plans import LocalSizes, OpPlans
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.figure_style import (
@@ -23,6 +23,7 @@ from quadrille.algorithms.figure_style import (
     scale_axis,
     styled,
 )
+from quadrille.algorithms.formats.record import Record
 from quadrille.algorithms.schedule.ops import Gemm, Kernel
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.experiments.output.pictures import write_figure
@@ -40,6 +41,8 @@ MOST_NAMED = 6
 """Ops that the figure names, those that take longest."""
 LARGEST, SMALLEST = 220.0, 12.0
 """Areas of the marks of the op that takes longest, and of those that take least [points^2]."""
+MOST_WALKED = 64
+"""Number of ranks up to which the ops of each rank are counted for a record."""
 LEAST_SHARE = 1e-3
 """Share of the time of all ops below which an op is left out."""
 
@@ -56,7 +59,7 @@ class RooflineOp:
     ----------
     kind : product, attention or function
     flops, touched : floating-point operations, and bytes of operands and results, each counted once
-    seconds : predicted time [s]
+    seconds : predicted or measured time [s]
     """
 
     name: str
@@ -76,15 +79,14 @@ class RooflineOp:
         return self.flops / self.seconds
 
 
-def draw_roofline(prepared: PreparedExperiment, timeline: Timeline, setting: str, path: str) -> None:
-    """Writes the roofline of a prediction.
+def draw_roofline(prepared: PreparedExperiment, ops: Sequence[RooflineOp], setting: str, path: str) -> None:
+    """Writes the roofline of these ops of an experiment.
 
     Raises
     ------
-    InputError : a prediction whose ranks compute nothing, a machine without a peak for the dtype
+    InputError : no op that computes, a machine without a peak for the dtype
     """
     peak = product_peak(prepared.experiment, prepared.machine, prepared.threads)
-    ops = roofline_ops(prepared, timeline)
     if not ops or not peak:
         missing = "no op of this schedule computes" if not ops else f"{prepared.machine.name} gives no peak"
         raise InputError(f"--plot-of roofline: {missing}")
@@ -107,13 +109,47 @@ def roofline_ops(prepared: PreparedExperiment, timeline: Timeline) -> list[Roofl
         for instance in walks.of(schedule.coordinates(rank)):
             name = instance.op.name
             if isinstance(instance.op, Gemm | Kernel) and name not in by_name and seconds[name] > 0:
-                kind, flops, touched = _amounts(plans.local(instance.op, instance.coordinates))
-                first = of_rank.get(name, RooflineOp(name, kind, 0.0, 0.0, seconds[name]))
-                flops, touched = first.flops + instance.count * flops, first.touched + instance.count * touched
-                of_rank[name] = replace(first, flops=flops, touched=touched)
-        by_name |= {name: op for name, op in of_rank.items() if op.flops and op.touched}
-    total = sum(op.seconds for op in by_name.values())
-    return sorted((op for op in by_name.values() if op.seconds >= LEAST_SHARE * total), key=lambda op: -op.seconds)
+                first = of_rank.get(name, RooflineOp(name, "", 0.0, 0.0, seconds[name]))
+                of_rank[name] = _with_instance(first, plans, instance)
+        by_name |= of_rank
+    return _longest(by_name.values())
+
+
+def recorded_ops(prepared: PreparedExperiment, record: Record) -> list[RooflineOp]:
+    """The ops of a record that compute, the longest first; flop, bytes and time are means over ranks, as in the record.
+
+    Above `MOST_WALKED` ranks, the first rank of each pipeline stage stands for its stage.
+
+    Parameters
+    ----------
+    prepared : experiment of the record on its machine
+    record : predicted or measured record
+    """
+    schedule, choices = prepared.schedule, prepared.experiment.execution.choices
+    plans, walks = OpPlans(schedule, choices), folded_walks(schedule, choices)
+    grid = schedule.grid
+    of_stages = [stage * grid.stride("pipeline") for stage in range(grid.length("pipeline"))]
+    ranks = range(grid.size) if grid.size <= MOST_WALKED else of_stages
+    sums = {op.name: RooflineOp(op.name, "", 0.0, 0.0, len(ranks) * op.seconds) for op in record.ops if op.seconds > 0}
+    for rank in ranks:
+        for instance in walks.of(schedule.coordinates(rank)):
+            if isinstance(instance.op, Gemm | Kernel) and (summed := sums.get(instance.op.name)):
+                sums[instance.op.name] = _with_instance(summed, plans, instance)
+    return _longest(sums.values())
+
+
+def _with_instance(op: RooflineOp, plans: OpPlans, instance: RepeatedInstance) -> RooflineOp:
+    """The op with the flop and the bytes of a further instance."""
+    kind, flops, touched = _amounts(plans.local(instance.op, instance.coordinates))
+    more = instance.count * flops, instance.count * touched
+    return replace(op, kind=kind, flops=op.flops + more[0], touched=op.touched + more[1])
+
+
+def _longest(ops: Iterable[RooflineOp]) -> list[RooflineOp]:
+    """The ops that compute and take `LEAST_SHARE` of the time of all that do, the longest first."""
+    computing = [op for op in ops if op.flops and op.touched]
+    total = sum(op.seconds for op in computing)
+    return sorted((op for op in computing if op.seconds >= LEAST_SHARE * total), key=lambda op: -op.seconds)
 
 
 def _amounts(sizes: LocalSizes) -> tuple[str, float, float]:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from quadrille.algorithms.matmuls.matmul import Operand
     from quadrille.cli.parsing.flags import MatmulFlags
     from quadrille.experiments.output.destinations import Destinations, Detail
+    from quadrille.experiments.predict.prepared_experiment import PreparedExperiment
     from quadrille.experiments.workloads.experiment import Experiment
     from quadrille.experiments.workloads.run_options import RunOptions
     from quadrille.topologies.machines.machine import Machine
@@ -406,7 +407,12 @@ def explain(
     json: Json = "",
     plot: Plot = "",
     plot_of: Annotated[
-        str, flag("--plot-of", "causes|links", "What --plot draws: time by cause and memory, or the use of links.")
+        str,
+        flag(
+            "--plot-of",
+            "causes|links|roofline",
+            "What --plot draws: time by cause and memory, the use of links, or the roofline.",
+        ),
     ] = "causes",
     every: Annotated[bool, switch("--all", "Print all tables, not the ten longest rows.")] = False,
 ) -> None:
@@ -420,7 +426,36 @@ def explain(
     from quadrille.experiments.explain.explain import explain as explain_run
 
     subject = cast("ExplainedFigure", one_of(plot_of, "plot-of", get_args(ExplainedFigure)))
-    explain_run(record, json=json, plot=plot, plot_of=subject, every=every, command=context.obj)
+    prepared = recorded_experiment(record) if subject == "roofline" and plot else None
+    explain_run(record, json=json, plot=plot, plot_of=subject, prepared=prepared, every=every, command=context.obj)
+
+
+def recorded_experiment(path: str) -> "PreparedExperiment":
+    """The experiment of a record on its machine, from the command that wrote the record.
+
+    Raises
+    ------
+    InputError : a file that is no record, a record of no command, of no machine, or of a machine that has changed
+    """
+    from quadrille.algorithms.errors import InputError
+    from quadrille.algorithms.formats.record import load_record
+    from quadrille.cli.parsing.experiment import experiment_of
+    from quadrille.cli.parsing.machines import with_default_dtype
+    from quadrille.experiments.predict.prepared_experiment import prepare
+
+    record, command = load_record(path), app.commands["simulate"]
+    context = command.make_context("simulate", ["--from", path])
+    values = context.params
+    if values["order"].lower() == "auto":
+        values["order"] = ",".join(record.order)
+    if record.machine is None or not machine_flags(values).given:
+        raise InputError(f"--plot-of roofline: {path} names no machine, whose peak and memory bandwidth are the roof")
+    experiment = experiment_of(with_default_dtype(flags_on_gpus(context, values), machine_flags(values)))
+    machine = simulated_machine(values, experiment)
+    if machine.sha256 != record.machine.sha256:
+        again = f"quadrille simulate --from {path} --plot-of roofline predicts it again"
+        raise InputError(f"--plot-of roofline: machine {machine.name} is not as {path} had it; {again}")
+    return prepare(experiment, machine)
 
 
 @app.command()

@@ -4,7 +4,7 @@ from typing import Any, cast, get_args
 
 from quadrille.algorithms.errors import InputError
 from quadrille.cli.parsing.numbers import one_of
-from quadrille.experiments.output.destinations import PlotOf
+from quadrille.experiments.output.destinations import PlotOf, check_plot_named
 
 
 def parse_plot_of(values: dict[str, Any]) -> PlotOf:
@@ -19,8 +19,8 @@ def parse_plot_of(values: dict[str, Any]) -> PlotOf:
     InputError : an unknown subject, one without --plot, or one of all ranks with --ranks
     """
     subject = cast(PlotOf, one_of(values["plot_of"], "plot-of", get_args(PlotOf)))
-    if subject != "timeline" and not values["plot"]:
-        raise InputError(f"--plot-of {subject}: --plot FILE is needed, which names the figure")
+    if subject != "timeline":
+        check_plot_named(f"--plot-of {subject}", values["plot"])
     if subject != "timeline" and values["ranks"]:
         raise InputError(f"--plot-of {subject}: is of all ranks; leave out --ranks")
     return subject

@@ -1,3 +1,4 @@
+import json
 import pickle
 
 import pytest
@@ -5,7 +6,7 @@ import pytest
 import quadrille
 from quadrille.experiments.predict.predict import record_and_prediction
 from quadrille.experiments.predict.prepared_experiment import prepare
-from quadrille.experiments.predict.roofline_figure import RooflineOp, roofline_figure, roofline_ops
+from quadrille.experiments.predict.roofline_figure import RooflineOp, recorded_ops, roofline_figure, roofline_ops
 from quadrille.experiments.workloads.product_peak import product_peak
 from quadrille.simulator.simulate import Shortcuts
 from quadrille.topologies.find_machine import find_machine
@@ -98,6 +99,61 @@ def test_bad_figures_are_refused_in_a_line(capsys, words, message):
     ended = called(capsys, *JOB, *words)
     assert ended.status == 2
     assert message in ended.line
+
+
+@pytest.mark.parametrize(
+    "words", [["--matmul", "512,1024,256", "--grid", "z=2,x=2"], [*GPT.split(), "--grid", "z=2,x=2"]]
+)
+def test_the_ops_of_a_record_are_those_of_its_prediction(words):
+    job = prepared(words)
+    record, prediction = record_and_prediction(job)
+    recorded, predicted = recorded_ops(job, record), roofline_ops(job, prediction.timeline)
+    assert [op.name for op in recorded] == [op.name for op in predicted]
+    for summed, single in zip(recorded, predicted, strict=True):
+        assert summed.rate == pytest.approx(single.rate)
+        assert summed.intensity == pytest.approx(single.intensity)
+
+
+def test_ops_of_a_pipeline_have_the_rate_of_the_stage_that_runs_them():
+    job = prepared([*GPT.split(), "--micro_batch", "4", "--grid", "pipeline=2"])
+    record, prediction = record_and_prediction(job, granularity="exact")
+    rates = {op.name: op.rate for op in roofline_ops(job, prediction.timeline)}
+    logits = [op for op in recorded_ops(job, record) if "logits" in op.name]
+    assert logits
+    assert all(op.rate == pytest.approx(rates[op.name]) for op in logits)
+
+
+@pytest.mark.parametrize("order", ["z,x,y", "auto"])
+def test_explain_draws_the_roofline_of_a_record(capsys, tmp_path, order):
+    record, figure = tmp_path / "record.json", tmp_path / "figure.svg"
+    assert called(capsys, *JOB, "--order", order, "--json", record).status == 0
+    ended = called(capsys, "explain", record, "--plot-of", "roofline", "--plot", figure)
+    assert (ended.status, ended.err) == (0, "")
+    assert "limited by" in figure.read_text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"machine": None}, "names no machine"),
+        ({"machine": {"name": "perlmutter", "sha256": "0" * 64}}, "is not as"),
+        ({"provenance": None}, "its record was made by 'a program'"),
+    ],
+)
+def test_a_record_without_its_machine_has_no_roofline(capsys, tmp_path, changes, words):
+    record, figure = tmp_path / "record.json", tmp_path / "figure.svg"
+    assert called(capsys, *JOB, "--json", record).status == 0
+    record.write_text(json.dumps(json.loads(record.read_text()) | changes))
+    ended = called(capsys, "explain", record, "--plot-of", "roofline", "--plot", figure)
+    assert (ended.status, figure.exists()) == (2, False)
+    assert words in ended.line
+
+
+def test_links_by_passes_are_refused_before_the_simulation(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("quadrille.experiments.predict.predict.record_and_prediction", None)
+    words = ["simulate", *GPT.split(), "--micro-batch", "1", "--grid", "pipeline=2", "--machine", "perlmutter"]
+    flags = ["--granularity", "passes", "--plot-of", "links", "--plot", tmp_path / "a.svg", "--quiet"]
+    assert "a prediction by passes counts no links" in called(capsys, *words, *flags).line
 
 
 @pytest.mark.parametrize("subject", ["links", "roofline"])
