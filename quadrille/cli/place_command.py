@@ -15,6 +15,7 @@ from quadrille.cli.shared_flags import (
     ON_MACHINE,
     TRAINING,
     Json,
+    Plot,
     flags_of,
     machine_flags,
     with_flags,
@@ -34,6 +35,7 @@ PLACE = flags_of(
     ),
     top=(Annotated[str, flag("--top", "N", "Orders that are simulated; by default 4, and 1 from 512 ranks on.")], ""),
     json=(Json, ""),
+    plot=(Plot, ""),
 )
 """The flags of the allocation and of the file with the order."""
 
@@ -62,11 +64,11 @@ def place(context: click.Context, **values: Any) -> None:
     placing.check_form(values["out"], values["form"])
     named = replace(on, machine=on.machine or values["topology"])
     read = {**on.files, **({"--topology": values["topology"]} if values["topology"] else {})}
-    written = {f"--{name}": values[name] for name in ("out", "json") if values[name] not in ("", STDOUT)}
+    written = {f"--{name}": values[name] for name in ("out", "json", "plot") if values[name] not in ("", STDOUT)}
     if values["out"] == values["json"] == STDOUT:
         raise InputError("--out -, --json -: only one of them goes to stdout")
     check_paths_differ(written, read)
-    Destinations(json=values["json"]).check()
+    Destinations(json=values["json"], plot=values["plot"]).check()
     experiment = experiment_of(with_default_dtype(experiment_flags(context, values), named))
     if experiment.execution.any_order:
         raise InputError("--order auto: place orders nodes, not axes; name the axes, such as z,y,x,data")
@@ -77,6 +79,11 @@ def place(context: click.Context, **values: Any) -> None:
     report(placed, values["json"], context.obj, shown=values["out"] != STDOUT)
     if values["out"]:
         placing.write(placed, values["out"], values["form"])
+    if values["plot"]:
+        from quadrille.experiments.output.pictures import write_figure
+        from quadrille.experiments.place.place_figure import place_figure, place_setting
+
+        write_figure(place_figure(placed, place_setting(experiment, machine)), values["plot"])
 
 
 def machine_of(on: "MachineFlags", topology: str) -> "Machine":

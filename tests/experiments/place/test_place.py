@@ -114,6 +114,26 @@ def test_json_has_the_orders_and_the_verdict_and_stands_alone(fabric, capsys):
     assert f"{-100 * searched['against_given']:.1f} % less" in answer["verdict"][0]
 
 
+def test_the_figure_has_a_bar_for_each_order_and_a_box_for_each_node(fabric, capsys, tmp_path):
+    words = ["--matmul", "4096,4096,4096", "--grid", "z=16,x=4", "--order", "z,y,x", "--collectives", "own"]
+    options = ["--topology", str(fabric), "--nodes", "n0,n4,n1,n5,n2,n6,n3,n7", "--top", "1", "--quiet"]
+    path = tmp_path / "place.svg"
+    done = called(capsys, "place", *words, *options, "--plot", path)
+    assert (done.status, done.err) == (0, "")
+    figure = path.read_text()
+    for text in ("Which order of the nodes is the fastest?", "as given", "searched 1", "below the switches of n0"):
+        assert text in figure
+    assert [figure.count(f"<!-- n{node} -->") for node in range(8)] == [2] * 8
+    assert figure.count("fill: #0072b2") >= 8
+
+
+def test_a_figure_over_the_json_is_refused(fabric, capsys, tmp_path):
+    path = tmp_path / "one.svg"
+    words = [*JOB, "--grid", "data=2,x=8", "--topology", str(fabric), "--nodes", "n[0-1]", "--json", path]
+    done = called(capsys, "place", *words, "--plot", path)
+    assert (done.status, path.exists()) == (2, False)
+
+
 def test_each_form_names_the_node_of_every_rank(fabric):
     net, _ = import_topology([str(fabric.parent / "topology.conf")], node="hgx-h100")
     of_rank = np.concatenate([np.arange(8) + 16, np.arange(8)])
