@@ -81,9 +81,7 @@ def _draw_times(axes: "Axes", placed: Placed) -> None:
             va="center",
         )
     if placed.healthy_seconds is not None:
-        axes.axvline(
-            placed.healthy_seconds, color=PALETTE[3], linestyle="--", label="the best without the faults"
-        )
+        axes.axvline(placed.healthy_seconds, color=PALETTE[3], linestyle="--", label="the best without the faults")
     scale_axis(axes.xaxis, [1.25 * most for most in seconds], "s", logarithmic=False)
     axes.set_xlabel("predicted time")
     axes.grid(visible=False, axis="y")

@@ -1,6 +1,9 @@
 """The parts of a report about rankings and sweeps."""
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from textwrap import wrap
 from typing import Any
 
 from quadrille.algorithms.schedule.grid import lengths_text
@@ -11,14 +14,24 @@ from quadrille.experiments.rank.ranking import SimulatedEntry
 from quadrille.experiments.rank.ranking_page import agreement_text
 from quadrille.experiments.rank.schemes_report import SchemesAnswer
 from quadrille.experiments.report.amounts import compact, time_text, time_unit
-from quadrille.experiments.report.charts import LEGEND, PAGE_WIDTH
+from quadrille.experiments.report.charts import LEGEND, PAGE_WIDTH, with_filters
 from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Table
 from quadrille.experiments.report.palette import COLOURS
-from quadrille.experiments.report.pareto_chart import MOST_POINTS, TOO_LARGE, Point, pareto_section
+from quadrille.experiments.report.pareto_chart import MOST_CHOICES, MOST_POINTS, TOO_LARGE, Point, pareto_section
 from quadrille.experiments.report.repeat import repeat_section
 from quadrille.experiments.sweep.sweep_result import Sweep, SweepRow, point_text
 
 FITS = "fits in memory"
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
+"""Dashes of the lines of a chart."""
+WORDS_ON_LINES = "width < 500 ? split(datum.label, ' ') : datum.label"
+"""Label of a category, whose words stand below each other on a phone."""
+TITLE_LETTERS = 40
+"""Letters of a line of a chart's title, which fit on a phone."""
+LOGARITHMIC_FROM = 8.0
+"""Ratio of the longest to the shortest time from which an axis is logarithmic."""
+MOST_PANELS = 6
+"""Number of charts up to which each combination of the keys that are left over has its own."""
 OPTIONS = (
     "scheme",
     "micro_batch",
@@ -171,7 +184,7 @@ def _of_all(count: int, whole: int) -> str:
 def _sweep_sections(sweep: Sweep, answered: Sequence[SweepRow]) -> Iterator[Section]:
     """The sections with the time over the first key, and with the Pareto front where memory is known."""
     if answered:
-        yield _time_section(sweep, answered)
+        yield from _time_sections(sweep, answered)
     points = [
         Point(
             point_text(row.point),
@@ -188,65 +201,165 @@ def _sweep_sections(sweep: Sweep, answered: Sequence[SweepRow]) -> Iterator[Sect
         yield pareto_section(points, "Time, memory and GPUs")
 
 
-def _time_section(sweep: Sweep, answered: Sequence[SweepRow]) -> Section:
-    """The time over the key with most values, with a line for each combination of the others."""
-    key = max(sweep.varied, key=lambda name: len(sweep.varied[name]))
-    others = [name for name in sweep.varied if name != key]
-    factor, unit = time_unit(max(row.answer.seconds or 0.0 for row in answered))
-    values = [
-        {
-            "x": row.point[key],
-            "line": ", ".join(f"{name}={row.point[name]}" for name in others) or "time",
-            "v": compact(factor * (row.answer.seconds or 0.0)),
+def _time_sections(sweep: Sweep, answered: Sequence[SweepRow]) -> Iterator[Section]:
+    """The section with the time over the key with most values; up to `MOST_PANELS` charts for the keys left over."""
+    x, *others = telling_keys(answered, list(sweep.varied)) or [next(iter(sweep.varied))]
+    is_number = all(_is_number(row.point.get(x, "")) for row in answered)
+    colour, dash = (others[0] if others else ""), (others[1] if is_number and len(others) > 1 else "")
+    if dash and len({row.point.get(dash, "") for row in answered}) > len(DASHES):
+        dash = ""
+    rest = [key for key in others if key not in (colour, dash)]
+    panels = list(dict.fromkeys(tuple(row.point.get(key, "") for key in rest) for row in answered))
+    if len(panels) > MOST_PANELS:
+        panels = [()]
+    seconds = [row.answer.seconds or 0.0 for row in answered]
+    is_logarithmic = min(seconds) > 0 and max(seconds) > LOGARITHMIC_FROM * min(seconds)
+    form = TimeChart(x, colour, dash, is_number, *time_unit(max(seconds)), is_logarithmic)
+    charts = []
+    for panel in panels:
+        rows = [row for row in answered if not panel or tuple(row.point.get(key, "") for key in rest) == panel]
+        where = point_text(dict(zip(rest, panel, strict=False)))
+        charts.append(form.of(rows[:MOST_POINTS], where, [] if panel else rest))
+    yield Section(f"Time over {x}", charts=charts)
+
+
+def telling_keys(rows: Sequence[SweepRow], keys: Sequence[str]) -> list[str]:
+    """The keys by which rows differ, those with most values first; keys that follow from an earlier one are left out.
+
+    >>> points = [{"node": "a", "gpus": "8", "zero": z} for z in "01"] + [{"node": "b", "gpus": "4", "zero": "0"}]
+    >>> telling_keys([SweepRow(point=point, answer=SweepAnswer(seconds=1)) for point in points], [*points[0]])
+    ['node', 'zero']
+    """
+    count = {key: len({row.point.get(key, "") for row in rows}) for key in keys}
+    chosen: list[str] = []
+    for key in sorted((key for key in keys if count[key] > 1), key=lambda key: -count[key]):
+        pairs = [{(row.point.get(earlier, ""), row.point.get(key, "")) for row in rows} for earlier in chosen]
+        if all(len(pair) > count[earlier] for earlier, pair in zip(chosen, pairs, strict=True)):
+            chosen.append(key)
+    return chosen
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return isfinite(float(text))
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class TimeChart:
+    """The form of charts of the time of points over a key.
+
+    Parameters
+    ----------
+    x, colour, dash : key of the axis, of the colours and of the dashes of lines; empty for none
+    is_joined : whether lines join the points, as where the key is a number; points of categories stand side by side
+    factor, unit : factor from seconds to the unit of the axis of time, and the unit
+    is_logarithmic : whether the axis of time is logarithmic
+    """
+
+    x: str
+    colour: str
+    dash: str
+    is_joined: bool
+    factor: float
+    unit: str
+    is_logarithmic: bool = False
+
+    def of(self, rows: Sequence[SweepRow], where: str, filtered: Sequence[str]) -> Chart:
+        """The chart of some points.
+
+        Parameters
+        ----------
+        where : values of other keys that all points share, as text, the title of the chart
+        filtered : keys by which the points differ besides, which get a menu each
+        """
+        options = {key: sorted({row.point.get(key, "") for row in rows}) for key in filtered}
+        menus = {key: choices for key, choices in options.items() if len(choices) <= MOST_CHOICES}
+        cells = [(point_text(row.point), time_text(row.answer.seconds), _yes_or_no(row.answer.fits)) for row in rows]
+        told_apart = [
+            f"{mark} for {key}"
+            for mark, key in (("colours", self.colour), ("dashes", self.dash))
+            if key and len({row.point.get(key, "") for row in rows}) > 1
+        ]
+        label = f"Predicted time over {', '.join([self.x, *([where] if where else [])])}"
+        label += f": {', '.join(told_apart)}." if told_apart else "."
+        return Chart(with_filters(self._spec(rows, where), menus), label, Table(("point", "time", "fits"), cells))
+
+    def _spec(self, rows: Sequence[SweepRow], where: str) -> Spec:
+        values = [self._value(row) for row in rows]
+        encoding: Spec = self._axes(rows) | {
+            "detail": {"field": "line", "type": "nominal"},
+            "color": _by_category("colour", self.colour, values, COLOURS),
+            "tooltip": [{"field": name} for name in ("point", "time", "fits")],
+        }
+        points: Spec = {"mark": {"type": "point", "filled": True, "size": 90, "opacity": 1}}
+        layers = [points | {"encoding": _fit_shapes([value["fits"] for value in values])}]
+        if self.is_joined:
+            dashes = _by_category("dash", self.dash, values, DASHES)
+            layers = [{"mark": "line", "encoding": {"strokeDash": dashes}}, *layers]
+        else:
+            encoding["xOffset"] = {"field": "line", "type": "nominal"}
+        spec = {**PAGE_WIDTH, "height": 320, "data": {"values": values}, "layer": layers, "encoding": encoding}
+        title = {"text": wrap(where, TITLE_LETTERS), "anchor": "start", "fontSize": 13}
+        return {**spec, "title": title} if where else spec
+
+    def _value(self, row: SweepRow) -> dict[str, Any]:
+        """The data of a point: the values of its keys, and what the channels show."""
+        return {
+            **row.point,
+            "key": row.point.get(self.x, ""),
+            "colour": row.point.get(self.colour, ""),
+            "dash": row.point.get(self.dash, ""),
+            "line": point_text({key: value for key, value in row.point.items() if key != self.x}),
+            "time": compact(self.factor * (row.answer.seconds or 0.0)),
             "fits": TOO_LARGE if row.answer.fits is False else FITS,
             "point": point_text(row.point),
         }
-        for row in answered[:MOST_POINTS]
-    ]
-    lines = list(dict.fromkeys(str(value["line"]) for value in values))
-    times = [float(value["v"]) for value in values if isinstance(value["v"], float)]
-    is_wide = min(times) > 0 and max(times) > 8 * min(times)
-    scale: Spec = {"type": "log"} if is_wide else {"zero": True}
-    shapes = _fit_shapes({str(value["fits"]) for value in values})
-    dashes = {"strokeDash": _by_line(lines, [[1, 0], [6, 3], [2, 2], [8, 2, 2, 2]])}
-    spec = {
-        **PAGE_WIDTH,
-        "height": 320,
-        "data": {"values": values},
-        "layer": [
-            {"mark": "line", "encoding": dashes},
-            {"mark": {"type": "point", "filled": True, "size": 90, "opacity": 1}, "encoding": shapes},
-        ],
-        "encoding": {
+
+    def _axes(self, rows: Sequence[SweepRow]) -> Spec:
+        """The axes of the key and of the time."""
+        return {
             "x": {
-                "field": "x",
+                "field": "key",
                 "type": "ordinal",
-                "sort": list(sweep.varied[key]),
-                "title": key,
-                "axis": {"labelAngle": 0},
+                "sort": list(dict.fromkeys(row.point.get(self.x, "") for row in rows)),
+                "title": self.x,
+                "axis": {"labelAngle": 0, "labelExpr": WORDS_ON_LINES},
             },
-            "y": {"field": "v", "type": "quantitative", "title": f"time [{unit}]", "scale": scale},
-            "color": _by_line(lines, COLOURS),
-            "tooltip": [{"field": name} for name in ("point", "v", "fits")],
-        },
-    }
-    rows = [(point_text(row.point), time_text(row.answer.seconds), _yes_or_no(row.answer.fits)) for row in answered]
-    label = f"Predicted time over {key}" + (f", a line for each value of {', '.join(others)}." if others else ".")
-    return Section(f"Time over {key}", charts=[Chart(spec, label, Table(("point", "time", "fits"), rows))])
+            "y": {
+                "field": "time",
+                "type": "quantitative",
+                "title": f"time [{self.unit}]",
+                "scale": {"type": "log", "nice": False, "padding": 12} if self.is_logarithmic else {"zero": True},
+            },
+        }
 
 
-def _fit_shapes(present: Set[str]) -> Spec:
+def _fit_shapes(present: Sequence[str]) -> Spec:
     """Crosses for points that do not fit in memory; no channel if all points fit."""
     if TOO_LARGE not in present:
         return {}
-    scale = {"domain": [FITS, TOO_LARGE], "range": ["circle", "cross"]}
+    shapes = {FITS: "circle", TOO_LARGE: "cross"}
+    domain = [name for name in shapes if name in present]
+    scale = {"domain": domain, "range": [shapes[name] for name in domain]}
     return {"shape": {"field": "fits", "type": "nominal", "scale": scale, "legend": LEGEND}}
 
 
-def _by_line(lines: Sequence[str], values: Sequence[Any]) -> Spec:
-    """A channel that tells lines apart."""
-    scale = {"domain": list(lines), "range": [values[number % len(values)] for number in range(len(lines))]}
-    return {"field": "line", "type": "nominal", "scale": scale, "legend": LEGEND if len(lines) > 1 else None}
+def _by_category(field: str, key: str, values: Sequence[Mapping[str, Any]], marks: Sequence[Any]) -> Spec:
+    """A channel that tells the values of a key apart, with a legend that has the key as its title.
+
+    Parameters
+    ----------
+    field : field of the data that has the values
+    key : name of the key; empty for none
+    values : data of the points
+    marks : colours or dashes
+    """
+    domain = list(dict.fromkeys(value[field] for value in values))
+    scale = {"domain": domain, "range": [marks[number % len(marks)] for number in range(len(domain))]}
+    legend = {**LEGEND, "title": key} if key and len(domain) > 1 else None
+    return {"field": field, "type": "nominal", "scale": scale, "legend": legend}
 
 
 def _yes_or_no(answer: bool | None) -> str:
@@ -254,10 +367,12 @@ def _yes_or_no(answer: bool | None) -> str:
 
 
 def _sweep_table(sweep: Sweep) -> Section:
+    keys = [key for key in sweep.varied if len({row.point.get(key, "") for row in sweep.points}) > 1] or [*sweep.varied]
+    has_grid = "grid" not in keys
     rows = [
         (
-            point_text(row.point),
-            row.answer.grid,
+            *(row.point.get(key, "") for key in keys),
+            *([row.answer.grid] if has_grid else []),
             time_text(row.answer.seconds),
             "" if row.speedup is None else f"{row.speedup:.3g}",
             percent(row.answer.communication_share, signed=False),
@@ -266,8 +381,8 @@ def _sweep_table(sweep: Sweep) -> Section:
         )
         for row in sweep.points
     ]
-    columns = ("point", "grid", "time", "speed-up", "communication", "memory", "remark")
-    return Section("All points", tables=[Table(columns, rows, names=2)])
+    columns = (*keys, *(["grid"] if has_grid else []), "time", "speed-up", "communication", "memory", "remark")
+    return Section("All points", tables=[Table(columns, rows, names=len(keys) + has_grid)])
 
 
 def _flags_section(sweep: Sweep) -> Iterator[Section]:
