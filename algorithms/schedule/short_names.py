@@ -51,6 +51,24 @@ def find_dtype(text: str) -> DType:
     return cast(DType, dtype)
 
 
+def hyphenated(name: str) -> str:
+    """The name of a kind or of a parameter as the command line writes it.
+
+    >>> hyphenated("reduce_scatter")
+    'reduce-scatter'
+    """
+    return name.replace("_", "-")
+
+
+def flag_word(name: str) -> str:
+    """The flag of a parameter.
+
+    >>> flag_word("micro_batch")
+    '--micro-batch'
+    """
+    return f"--{hyphenated(name)}"
+
+
 def find_collective(text: str) -> CollectiveKind:
     """The collective with this name, in any case, with hyphens, underscores or neither.
 
@@ -63,6 +81,6 @@ def find_collective(text: str) -> CollectiveKind:
     """
     word = text.lower().replace("-", "").replace("_", "")
     if word not in KINDS:
-        names = [kind.replace("_", "-") for kind in get_args(CollectiveKind)]
+        names = [hyphenated(kind) for kind in get_args(CollectiveKind)]
         raise InputError(f"collective {text!r:.60}: accepted are {', '.join(names)}{nearest_hint(text, names, 1)}")
     return KINDS[word]

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from quadrille.algorithms.figure_style import legend_below, new_figure, styled
+from quadrille.algorithms.schedule.short_names import hyphenated
 from quadrille.algorithms.timelines.spans import COMPUTE, Span
 from quadrille.algorithms.timelines.timeline import Timeline
 
@@ -228,7 +229,7 @@ def kind_patches(spans: Sequence[Span]) -> list[Any]:
     kinds = dict.fromkeys(span.kind for span in spans)
     if any(span.waiting_seconds > 0 for span in spans):
         kinds[WAITING] = None
-    return [Patch(color=_colour(kind), label=kind.replace("_", "-")) for kind in kinds]
+    return [Patch(color=_colour(kind), label=hyphenated(kind)) for kind in kinds]
 
 
 def _span_bars(span: Span, origin: float) -> Iterator[tuple[str, float, float]]:

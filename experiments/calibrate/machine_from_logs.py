@@ -12,6 +12,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.schema_files import STDOUT
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.schedule.ops import CollectiveKind
+from quadrille.algorithms.schedule.short_names import hyphenated
 from quadrille.algorithms.units import format_bytes_per_second, format_seconds
 from quadrille.experiments.calibrate.fitted_collectives import (
     FittedMachine,
@@ -186,7 +187,7 @@ def _residual_cells(base: Machine, fit: FittedMachine) -> list[list[str]]:
     for key in sorted({*fitted, *judged}):
         kind, ranks, nodes, sizes = key
         shown = _shown_rows(base, fit, fitted.get(key, []), judged.get(key, []))
-        cells.append([kind.replace("_", "-"), str(ranks), str(nodes), sizes, *shown])
+        cells.append([hyphenated(kind), str(ranks), str(nodes), sizes, *shown])
     return [*cells, ["all", "", "", "", *_shown_rows(base, fit, fit.fitted, fit.judged)]]
 
 

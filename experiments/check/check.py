@@ -21,6 +21,7 @@ from typing import Literal, cast
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.schedule.ops import CollectiveKind
+from quadrille.algorithms.schedule.short_names import hyphenated
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from quadrille.experiments.check.checked_log import CheckedLog, CheckedRow, CheckedSizes, Verdict
 from quadrille.experiments.check.explanations import (
@@ -264,7 +265,7 @@ def row_cells(answer: CheckedLog) -> Iterator[tuple[str, ...]]:
     for row in answer.rows:
         factor = bus_factor(row.kind, answer.ranks)
         yield (
-            row.kind.replace("_", "-"),
+            hyphenated(row.kind),
             format_bytes(row.bytes),
             format_seconds(row.measured_seconds),
             format_seconds(row.expected_seconds),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from quadrille.algorithms.figure_style import MUTED_COLOUR, PALETTE, legend_below, new_figure, scale_axis, styled
-from quadrille.algorithms.schedule.ops import CollectiveKind
+from quadrille.algorithms.schedule.short_names import hyphenated
 from quadrille.experiments.check.checked_log import CheckedLog, CheckedRow
 from quadrille.experiments.network.bus_bandwidth import bus_factor
 from quadrille.experiments.output.pictures import write_figure
@@ -56,7 +56,7 @@ def _amounts(row: CheckedRow, ranks: int) -> tuple[float, float]:
 
 def _draw_kind(rates: "Axes", ratios: "Axes", rows: Sequence[CheckedRow], ranks: int, colour: str) -> None:
     """Draws the rows of a collective on both axes."""
-    name = _name(rows[0].kind)
+    name = hyphenated(rows[0].kind)
     sizes = [max(1, row.bytes) for row in rows]
     expected, measured = zip(*(_amounts(row, ranks) for row in rows), strict=True)
     rates.plot(sizes, expected, color=colour, linestyle="--", label=f"{name}, expected")
@@ -73,7 +73,3 @@ def _draw_limits(axes: "Axes", rows: Sequence[CheckedRow]) -> None:
     axes.axhline(1, color=MUTED_COLOUR, linewidth=1)
     most = max(LEAST_SPAN, *(max(row.ratio, 1 / row.ratio) for row in rows), *factors) * 1.1
     scale_axis(axes.yaxis, [1 / most, most], logarithmic=True)
-
-
-def _name(kind: CollectiveKind) -> str:
-    return kind.replace("_", "-")

@@ -11,6 +11,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.ops import CollectiveKind
+from quadrille.algorithms.schedule.short_names import hyphenated
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from quadrille.experiments.network.bottlenecks import LinkUse
 from quadrille.experiments.network.bus_bandwidth import bus_formula
@@ -222,7 +223,7 @@ def contradiction_remark(predicted: CollectivePrediction) -> str | None:
 
 
 def _print(answer: CollectiveAnswer) -> None:
-    kind = answer.kind.replace("_", "-")
+    kind = hyphenated(answer.kind)
     groups = answer.gpus // answer.group if answer.concurrent == "all" else 1
     print(
         f"{kind} of {format_bytes(answer.bytes)} by {groups:,} group{'s' if groups > 1 else ''} of {answer.group:,}"

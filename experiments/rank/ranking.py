@@ -77,8 +77,7 @@ class SimulatedEntry(msgspec.Struct, frozen=True, kw_only=True):
     shards: Shards
 
 
-OPTIONS_SHOWN = (
-    "order",
+OPTIONS = (
     "scheme",
     "sequence_parallel",
     "micro_batch",
@@ -90,7 +89,7 @@ OPTIONS_SHOWN = (
     "overlap",
     "offload",
 )
-"""Columns of options, which a notebook shows where they differ."""
+"""Options of an entry, which notebooks and reports show where they differ."""
 Entry = TypeVar("Entry", bound=SimulatedEntry)
 
 
@@ -160,7 +159,7 @@ class Ranking(Tabular, msgspec.Struct, Generic[Entry], frozen=True, kw_only=True
     def shown(self) -> tuple[str, ...]:
         """The grid, the options that differ between rows, the time and the memory."""
         rows = self.rows()
-        differ = [name for name in OPTIONS_SHOWN if len({str(row.get(name)) for row in rows}) > 1]
+        differ = [name for name in ("order", *OPTIONS) if len({str(row.get(name)) for row in rows}) > 1]
         return ("grid", *differ, "seconds", "analytical_seconds", "percent_of_peak", "memory_bytes")
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from quadrille.algorithms.provenance import Provenance
+from quadrille.algorithms.schedule.short_names import hyphenated
 from quadrille.algorithms.units import format_bytes_per_second, format_percent, format_seconds
 from quadrille.experiments.explain.explain import VIEW_NAMES
 from quadrille.experiments.explain.explanation import Explanation, is_link
@@ -58,7 +59,7 @@ def _titles(explanation: Explanation, source: str, facts: Mapping[str, object]) 
     machine = facts.get("machine")
     name = machine.get("name", "") if isinstance(machine, dict) else machine
     if explanation.what == "collective" and "kind" in facts:
-        words = str(facts["kind"]).replace("_", "-")
+        words = hyphenated(str(facts["kind"]))
         where = f"{_value('bytes', facts.get('bytes'))} on {facts.get('gpus', '?')} GPUs of {name}"
         rate = facts.get("bus_bandwidth")
         rates = f" ({format_bytes_per_second(float(str(rate)))} bus bandwidth)" if rate else ""

@@ -10,7 +10,7 @@ from quadrille.algorithms.schedule.grid import lengths_text
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.tables import percent
 from quadrille.experiments.rank.grids_report import GridsAnswer
-from quadrille.experiments.rank.ranking import SimulatedEntry
+from quadrille.experiments.rank.ranking import OPTIONS, SimulatedEntry
 from quadrille.experiments.rank.ranking_page import agreement_text
 from quadrille.experiments.rank.schemes_report import SchemesAnswer
 from quadrille.experiments.report.amounts import compact, time_text, time_unit
@@ -32,17 +32,6 @@ LOGARITHMIC_FROM = 8.0
 """Ratio of the longest to the shortest time from which an axis is logarithmic."""
 MOST_PANELS = 6
 """Number of charts up to which each combination of the keys that are left over has its own."""
-OPTIONS = (
-    "scheme",
-    "micro_batch",
-    "zero",
-    "interleave",
-    "pipeline_schedule",
-    "recompute",
-    "gathered",
-    "overlap",
-    "offload",
-)
 
 
 # Rankings

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from quadrille.algorithms.schedule.ops import CollectiveKind
+from quadrille.algorithms.schedule.short_names import hyphenated
 from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.network.bus_bandwidth import bus_factor
 
@@ -76,7 +77,7 @@ class CollectiveCall:
 
 def kind_label(kind: CallKind) -> str:
     """The kind as text."""
-    return "collective" if kind == "unknown" else kind.replace("_", "-")
+    return "collective" if kind == "unknown" else hyphenated(kind)
 
 
 def call_kind(*names: str) -> CallKind:

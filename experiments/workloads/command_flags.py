@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER
+from quadrille.algorithms.schedule.short_names import flag_word
 from quadrille.algorithms.training.adam import default_rate
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.model_shapes import SHAPES
@@ -53,17 +54,13 @@ def run_flags(options: RunOptions) -> list[str]:
         for option in fields(RunOptions)
         if option.name in UNCHANGED_OPTIONS
         and (value := getattr(options, option.name)) != getattr(RUN_DEFAULTS, option.name)
-        for word in (_flag(option.name), str(value))
+        for word in (flag_word(option.name), str(value))
     ]
     if options.chunk_bytes is not None:
         flags += ["--chunk", f"{options.chunk_bytes}B" if options.chunk_bytes else "none"]
     flags += ["--verify"] if options.verify else []
     paths = [*options.inputs.items(), *options.outputs.items(), ("save", options.save), ("load", options.load)]
     return flags + [word for name, path in paths if path for word in (f"--{name.lower()}", path)]
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 def _matmul_flags(experiment: MatmulExperiment) -> Iterator[str]:
@@ -74,7 +71,7 @@ def _matmul_flags(experiment: MatmulExperiment) -> Iterator[str]:
     usual = {"dtype": "float32", "passes": "forward", "gathered": "again", "panel": 256, "transposed": "none"}
     for name, default in usual.items():
         if (value := getattr(problem, name)) != default:
-            yield from (_flag(name), str(value))
+            yield from (flag_word(name), str(value))
 
 
 def _training_flags(experiment: TrainingExperiment) -> Iterator[str]:
@@ -105,7 +102,7 @@ def _training_flags(experiment: TrainingExperiment) -> Iterator[str]:
     }
     for name, default in TRAINING_DEFAULTS.items():
         if (value := chosen.get(name, getattr(problem, name, default))) != default:
-            yield from (_flag(name),) if value is True else (_flag(name), _text(value))
+            yield from (flag_word(name),) if value is True else (flag_word(name), _text(value))
     if problem.adam.rate != default_rate(width):
         yield from ("--learning-rate", repr(problem.adam.rate))
 
@@ -136,4 +133,4 @@ def _execution_flags(execution: ExecutionOptions) -> Iterator[str]:
         yield from ("--collectives", str(execution.choices))
     for name in ("bands", "threads", "placement", "shards", "jitter"):
         if (value := getattr(execution, name)) != getattr(EXECUTION_DEFAULTS, name):
-            yield from (_flag(name), str(value))
+            yield from (flag_word(name), str(value))

@@ -12,6 +12,7 @@ import click
 
 from quadrille.algorithms.errors import InputError, nearest_hint
 from quadrille.algorithms.formats.input_files import parse_toml, read_text
+from quadrille.algorithms.schedule.short_names import hyphenated
 from quadrille.cli.command_declarations import typed
 
 SCHEMA = "quadrille/experiment/1"
@@ -78,7 +79,7 @@ def values_of_file(path: str, options: Mapping[str, click.Option]) -> dict[str, 
     """
     values = {}
     for key, value in _table(path, options).items():
-        name = key.replace("_", "-")
+        name = hyphenated(key)
         if name not in options:
             hint = nearest_hint(name, options, 1)
             raise InputError(f"{path}: {key} is no flag of this command{hint}: keys are the names of flags")
@@ -100,7 +101,7 @@ def _table(path: str, options: Mapping[str, click.Option]) -> dict[str, Any]:
         table = job
     if not table and (error := _other_file(path)):
         raise error
-    if not any(key.replace("_", "-") in options for key in table):
+    if not any(hyphenated(key) in options for key in table):
         table = _job_table(path, text) or table
     if (schema := table.pop("schema", SCHEMA)) != SCHEMA:
         raise InputError(f"{path}: schema {schema!r:.60}: an experiment file has schema {SCHEMA!r}")

@@ -11,6 +11,7 @@ from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import lengths_text, parse_order
 from quadrille.algorithms.schedule.program import PipelineSchedule
+from quadrille.algorithms.schedule.short_names import hyphenated
 from quadrille.algorithms.training.offload import parse_offload
 from quadrille.algorithms.training.recompute import Recompute
 from quadrille.algorithms.training.scheme import Scheme
@@ -118,7 +119,7 @@ def _check_form(flags: RankFlags) -> None:
     """Checks that only grids are asked for if a form of the communication model is."""
     several = [name for name in ("recompute", "gathered") if "," in getattr(flags, name)]
     if flags.form and (others := [*flags.of_configurations, *several]):
-        name = others[0].replace("_", "-")
+        name = hyphenated(others[0])
         raise InputError(
             f"--form {flags.form}: the communication model ranks grids alone: leave out --{name}, or --form"
         )

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.short_names import flag_word
 from quadrille.cli.parsing.flags import CollectiveFlags, TrainingFlags
 from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.cli.parsing.numbers import whole_number
@@ -36,7 +37,9 @@ def base_of(values: Mapping[str, Any], on: MachineFlags, vary: Sequence[str], ty
     keys = [text.partition("=")[0].strip() for text in vary]
     if values.get(COLLECTIVE_KEY) or COLLECTIVE_KEY in keys:
         if alien := [name for name in MATMULS_OWN if name in typed]:
-            raise InputError(f"{_flag(alien[0])} is for multiplications, and a collective is asked for: leave one out")
+            raise InputError(
+                f"{flag_word(alien[0])} is for multiplications, and a collective is asked for: leave one out"
+            )
         own = {
             field.name: values[field.name]
             for field in fields(CollectiveFlags)
@@ -47,7 +50,7 @@ def base_of(values: Mapping[str, Any], on: MachineFlags, vary: Sequence[str], ty
         )
     if alien := [name for name in COLLECTIVES_OWN if name in typed]:
         raise InputError(
-            f"{_flag(alien[0])} is for collectives: give --collective KIND too, as --collective all-reduce"
+            f"{flag_word(alien[0])} is for collectives: give --collective KIND too, as --collective all-reduce"
         )
     return SweepFlags(
         experiment=_experiment_flags(values, typed),
@@ -63,7 +66,3 @@ def _experiment_flags(values: Mapping[str, Any], typed: Collection[str]) -> Trai
     flags = TrainingFlags(**{name: values[name] for name in (*FLAG_KEYS, *SWITCHES)})
     trains = bool(flags.mlp or flags.gpt)
     return replace(flags, dtype="") if trains and "dtype" not in typed else flags
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

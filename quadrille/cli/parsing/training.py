@@ -8,7 +8,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.algorithms.schedule.program import PipelineSchedule
-from quadrille.algorithms.schedule.short_names import find_dtype
+from quadrille.algorithms.schedule.short_names import find_dtype, flag_word
 from quadrille.algorithms.training.adam import Adam, default_rate
 from quadrille.algorithms.training.context import find_context_form
 from quadrille.algorithms.training.experts import parse_expert_load
@@ -42,7 +42,9 @@ def parse_training(flags: TrainingFlags) -> TrainingExperiment:
     for name in OF_MATMULS:
         usual = getattr(DEFAULTS, name)
         if (value := getattr(flags, name)) != usual:
-            raise InputError(f"{_flag(name)} {value}: is for --matmul; --{_which(flags)} trains a model: leave it out")
+            raise InputError(
+                f"{flag_word(name)} {value}: is for --matmul; --{_which(flags)} trains a model: leave it out"
+            )
     shape = find_shape(flags.gpt, parse_sequence(flags.sequence)) if flags.gpt else None
     if shape is not None:
         shape.check_approximations(accepted=flags.approximate)
@@ -77,10 +79,6 @@ def _which(flags: TrainingFlags) -> str:
     return "gpt" if flags.gpt else "mlp"
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
 def _gpt(flags: TrainingFlags, shape: ModelShape) -> Gpt:
     return gpt_from_shape(
         shape,
@@ -107,7 +105,7 @@ def _mlp(flags: TrainingFlags) -> Mlp:
     values = {name: getattr(flags, name) for name in PROBLEM_FLAGS if getattr(flags, name) != getattr(usual, name)}
     for name, value in values.items():
         if name not in names:
-            raise InputError(f"{_flag(name)} {value}: is for --gpt; a stack of linear layers has no such choice")
+            raise InputError(f"{flag_word(name)} {value}: is for --gpt; a stack of linear layers has no such choice")
     if flags.approximate:
         raise InputError("--approximate: is for --gpt; a stack of linear layers has no traits: leave it out")
     if flags.sequence:
@@ -116,7 +114,7 @@ def _mlp(flags: TrainingFlags) -> Mlp:
         raise InputError(f"--keep-first {flags.keep_first}: is for --gpt; --gathered keep keeps all of a stack's")
     read = _pipeline(flags) | parse_pruning(flags.sparsity, flags.prune, sparse_states=flags.sparse_states)
     elsewhere = {*read, "offload"}
-    own = {name: whole_number(value, _flag(name)) for name, value in values.items() if name not in elsewhere}
+    own = {name: whole_number(value, flag_word(name)) for name, value in values.items() if name not in elsewhere}
     texts = [word.strip() for word in flags.mlp.split(",")]
     if len(texts) > MOST_WIDTHS:
         raise InputError(f"--mlp has {len(texts)} widths: at most {MOST_WIDTHS} are accepted")
