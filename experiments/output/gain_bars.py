@@ -1,7 +1,7 @@
 """Bars of relative gains: a group of bars for each case, a colour for each choice, words for missing gains."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +58,7 @@ def gain_text(share: float) -> str:
     return (f"{percent:+.1f}" if abs(percent) < 10 else f"{percent:+.0f}") if percent else "0"
 
 
-def _write(axes: "Axes", place: float, percent: float, text: str, **style: object) -> None:
+def _write(axes: "Axes", place: float, percent: float, text: str, **style: Any) -> None:
     """Writes a text above the end of a bar, or below that of a negative bar."""
     axes.annotate(
         text,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from quadrille.algorithms.analysis.folded_walk import RepeatedInstance, folded_walks
+from quadrille.algorithms.analysis.folded_walk import folded_walks
 from quadrille.algorithms.analysis.op_plans import LocalSizes, OpPlans
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.figure_style import (
@@ -110,7 +110,7 @@ def roofline_ops(prepared: PreparedExperiment, timeline: Timeline) -> list[Roofl
             name = instance.op.name
             if isinstance(instance.op, Gemm | Kernel) and name not in by_name and seconds[name] > 0:
                 first = of_rank.get(name, RooflineOp(name, "", 0.0, 0.0, seconds[name]))
-                of_rank[name] = _with_instance(first, plans, instance)
+                of_rank[name] = _with_instance(first, plans.local(instance.op, instance.coordinates), instance.count)
         by_name |= of_rank
     return _longest(by_name.values())
 
@@ -134,15 +134,15 @@ def recorded_ops(prepared: PreparedExperiment, record: Record) -> list[RooflineO
     for rank in ranks:
         for instance in walks.of(schedule.coordinates(rank)):
             if isinstance(instance.op, Gemm | Kernel) and (summed := sums.get(instance.op.name)):
-                sums[instance.op.name] = _with_instance(summed, plans, instance)
+                sizes = plans.local(instance.op, instance.coordinates)
+                sums[instance.op.name] = _with_instance(summed, sizes, instance.count)
     return _longest(sums.values())
 
 
-def _with_instance(op: RooflineOp, plans: OpPlans, instance: RepeatedInstance) -> RooflineOp:
-    """The op with the flop and the bytes of a further instance."""
-    kind, flops, touched = _amounts(plans.local(instance.op, instance.coordinates))
-    more = instance.count * flops, instance.count * touched
-    return replace(op, kind=kind, flops=op.flops + more[0], touched=op.touched + more[1])
+def _with_instance(op: RooflineOp, sizes: LocalSizes, count: int) -> RooflineOp:
+    """The op with the flop and the bytes of further instances of these sizes."""
+    kind, flops, touched = _amounts(sizes)
+    return replace(op, kind=kind, flops=op.flops + count * flops, touched=op.touched + count * touched)
 
 
 def _longest(ops: Iterable[RooflineOp]) -> list[RooflineOp]:
