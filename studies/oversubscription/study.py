@@ -275,10 +275,10 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     return [table("a training step on an oversubscribed fat tree, predicted", columns, *sections, names=3)]
 
 
-def answer(rows: Sequence[SweepRow]) -> str:
+def answer(rows: Sequence[SweepRow]) -> list[str]:
     """The sentences that answer the study: the costs of each placement, the least first."""
     _, *others = _ratios(rows)
-    return " ".join(sentence for placement in PLACEMENTS for sentence in _sentences(rows, placement, others))
+    return [sentence for placement in PLACEMENTS for sentence in _sentences(rows, placement, others)]
 
 
 def _sentences(rows: Sequence[SweepRow], placement: str, ratios: Sequence[str]) -> Iterator[str]:
