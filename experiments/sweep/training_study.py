@@ -37,7 +37,6 @@ from quadrille.experiments.sweep.sweep_result import (
     NOT_REACHED,
     SweepAnswer,
     SweepRow,
-    TrainingResult,
     point_text,
     sweep_rows,
 )
@@ -318,6 +317,7 @@ def seconds_by_cause(answer: SweepAnswer) -> dict[str, float]:
 
     Waiting is all the time in which a mean rank neither computes nor communicates, so the causes add up to the step.
 
+    >>> from quadrille.experiments.sweep.sweep_result import TrainingResult
     >>> trained = TrainingResult(
     ...     scheme="4d", order=("x",), model_flops_per_second_per_gpu=1, hardware_flops_per_second_per_gpu=1,
     ...     layers_simulated=1, exposed_seconds_by_axis={"x": 0.5},

@@ -242,7 +242,7 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     return [table("the fastest layout with twice as much of one resource, predicted", columns, *sections, names=5)]
 
 
-def answer(rows: Sequence[SweepRow]) -> str:
+def answer(rows: Sequence[SweepRow]) -> list[str]:
     """The sentences that answer the study: the gain of each resource, the largest first."""
     sentences = []
     for job in _jobs(rows):
@@ -253,7 +253,7 @@ def answer(rows: Sequence[SweepRow]) -> str:
         }
         if gains:
             sentences.append(f"{job[0]} on {job[1]}: {ordered_shares(gains, largest_first=True)}.")
-    return " ".join(sentences)
+    return sentences
 
 
 @styled

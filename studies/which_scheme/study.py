@@ -1,4 +1,4 @@
-"""`quadrille study which-scheme`: when the 4D algorithm trains a model faster than Megatron-LM's 1-D tensor parallelism.
+"""`quadrille study which-scheme`: when 4D tensor parallelism trains a model faster than Megatron-LM's 1-D.
 
     1-D    Megatron-LM's layouts: tensor ranks x with sequence parallelism, pipelines, data ranks with ZeRO 1
     4D     AxoNN's layouts: z, y and x, pipelines, data ranks with ZeRO 1
@@ -8,6 +8,7 @@ precision: bfloat16, all overlaps, 1F1B or interleaved stages, full recomputatio
 
     small batch    several GPUs share a sequence, as strong scaling ends
     large batch    each GPU has several sequences
+    data hidden    what remains if sums over data ranks cost nothing: Megatron-LM can hide them beside the backward pass
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,9 +31,6 @@ from quadrille.experiments.output.tables import UNKNOWN, percent, table
 from quadrille.experiments.rank.ranked_layouts import MEGATRON, LayoutQuestion, fastest_layouts
 from quadrille.experiments.rank.search_options import ALL_OVERLAPS, pass_orders
 from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow
-from quadrille.experiments.sweep.training_study import (
-    ALL_OVERLAPS as ALL_OVERLAPS_TEXT,
-)
 from quadrille.experiments.sweep.training_study import (
     STEP_COLUMNS,
     Findings,
@@ -65,10 +63,14 @@ OPTIONS = {
 }
 """Values of the options that both schemes try; other options have the usual values of `quadrille rank`."""
 STAGES = (1, 2, 4, 8, 16)
-FITTING = 4
+FITTING = 12
 """Number of layouts that fit and are evaluated for each scheme and recomputation."""
 MOST_UNEVEN = 1024
 """Largest number of GPUs that is searched though it is no power of two: larger ones have too many grids."""
+MOST_CAUSES = 3
+"""Number of causes that a sentence names."""
+OF_DATA = ("data exposed", "replica exposed")
+"""Causes that are sums over data ranks."""
 QUESTION = "When does 4D beat 1-D tensor parallelism?"
 """Title of the figure."""
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -199,7 +201,7 @@ def which_scheme(asked: SchemeQuestion, options: StudyOptions) -> Findings:
     answers = answer_study_groups(jobs, layouts_of, len(BATCHES) * len(dict.fromkeys(asked.schemes)), options)
     rows = [row for job, of_job in zip(jobs, answers, strict=True) for row in job.rows(of_job)]
     flags = {
-        "overlap": ALL_OVERLAPS_TEXT,
+        "overlap": "oar,ors,oag",
         "recompute": "none,full",
         "zero": "1",
         "sharing": str(asked.sharing),
@@ -243,9 +245,33 @@ def saved_by_cause(rows: Sequence[SweepRow], row: SweepRow) -> dict[str, float]:
     }
 
 
+def saving_with_data_hidden(rows: Sequence[SweepRow], row: SweepRow) -> float | None:
+    """The share of 1-D's time that a layout saves if both hide all communication of data ranks; None without a time."""
+    base = base_of(rows, row)
+    if base is None or row.answer.seconds is None:
+        return None
+    return 1 - _without_data(row.answer) / _without_data(base.answer)
+
+
+def _without_data(step: SweepAnswer) -> float:
+    """The time of a step without the exposed communication of data ranks [s]."""
+    return sum(seconds for cause, seconds in seconds_by_cause(step).items() if cause not in OF_DATA)
+
+
 def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     """The table of the best layouts: a section for each job, a row for each batch and scheme."""
-    columns = ("model", "machine", "GPUs", "batch", "scheme", *STEP_COLUMNS, "recompute", "saves", "most lost to")
+    columns = (
+        "model",
+        "machine",
+        "GPUs",
+        "batch",
+        "scheme",
+        *STEP_COLUMNS,
+        "recompute",
+        "saves",
+        "data hidden",
+        "most lost to",
+    )
     jobs = dict.fromkeys(_job(row) for row in rows)
     sections = [[_cells(rows, row) for row in rows if _job(row) == job] for job in jobs]
     return [table("the best layout of each scheme, predicted", columns, *sections, names=5)]
@@ -257,7 +283,7 @@ def _job(row: SweepRow) -> tuple[str, ...]:
 
 def _cells(rows: Sequence[SweepRow], row: SweepRow) -> tuple[str, ...]:
     point, step = row.point, row.answer
-    saved = None if point["scheme"] == BASE else saving(rows, row)
+    savings = (None, None) if point["scheme"] == BASE else (saving(rows, row), saving_with_data_hidden(rows, row))
     lost = (step.reason or "")[:80] if step.seconds is None else largest_cause(step)
     return (
         *_job(row),
@@ -265,7 +291,7 @@ def _cells(rows: Sequence[SweepRow], row: SweepRow) -> tuple[str, ...]:
         scheme_label(point["scheme"]),
         *step_cells(step),
         step.remarks[0].removeprefix("recompute ") if step.remarks else UNKNOWN,
-        percent(saved) if saved is not None else UNKNOWN,
+        *(percent(saved) for saved in savings),
         lost,
     )
 
@@ -297,25 +323,23 @@ def curve_rows(rows: Sequence[SweepRow], curve: tuple[str, ...]) -> list[SweepRo
 
 def _sentence(rows: Sequence[SweepRow], curve: tuple[str, ...]) -> str:
     """When a scheme is faster than 1-D for a model, a machine and a size of the batch, and why; empty if unknown."""
-    model, name, size, scheme = curve
+    model, name, _, scheme = curve
     own = curve_rows(rows, curve)
     if not own:
         return ""
     savings = [(row, saving(rows, row) or 0.0) for row in own]
-    words = {
+    times = {
         "faster": [f"{percent(share, signed=False)} on {_gpus(row)}" for row, share in savings if share >= EQUAL],
         "slower": [f"{percent(-share, signed=False)} on {_gpus(row)}" for row, share in savings if share <= -EQUAL],
     }
-    parts = [f"{word} by {', '.join(texts)}" for word, texts in words.items() if texts]
+    parts = [f"{word} by {', '.join(texts)}" for word, texts in times.items() if texts]
     equal = [_gpus(row) for row, share in savings if abs(share) < EQUAL]
     parts += [f"equal on {', '.join(equal)}"] if equal else []
-    first = own[0]
-    per_gpu = int(first.point["batch"]) / int(first.point["gpus"])
-    job = f"{model[:1].upper()}{model[1:]} on {name} with {per_gpu:g} sequences for each GPU"
+    per_gpu = int(own[0].point["batch"]) / int(own[0].point["gpus"])
+    job = f"On {name} with {per_gpu:g} sequences for each GPU"
+    text = f"{job}, {scheme_label(scheme)} trains {model} {'; '.join(parts)} GPUs."
     decisive, share = max(savings, key=lambda pair: abs(pair[1]))
-    if abs(share) < EQUAL:
-        return f"{job}: {scheme_label(scheme)} is {'; '.join(parts)} GPUs."
-    return f"{job}: {scheme_label(scheme)} is {'; '.join(parts)} GPUs; {_why(rows, decisive)}."
+    return text if abs(share) < EQUAL else f"{text} {_why(rows, decisive)}"
 
 
 def _gpus(row: SweepRow) -> str:
@@ -323,12 +347,16 @@ def _gpus(row: SweepRow) -> str:
 
 
 def _why(rows: Sequence[SweepRow], row: SweepRow) -> str:
-    """The causes by which a layout differs most from 1-D, as shares of 1-D's time."""
+    """The causes by which a layout differs most from 1-D, as shares of 1-D's time, and what hidden sums would leave."""
     base = base_of(rows, row)
     assert base is not None
-    causes = sorted(saved_by_cause(rows, row).items(), key=lambda cause: -abs(cause[1]))[:3]
-    shares = ", ".join(f"{percent(share)} of {cause}" for cause, share in causes)
-    return f"on {_gpus(row)} {grid_text(row.answer)} saves {shares} of the step on {grid_text(base.answer)}"
+    causes = sorted(saved_by_cause(rows, row).items(), key=lambda cause: -abs(cause[1]))[:MOST_CAUSES]
+    shares = ", ".join(f"{percent(-share)} {cause}" for cause, share in causes)
+    left = percent(saving_with_data_hidden(rows, row))
+    return (
+        f"On {_gpus(row)} GPUs {grid_text(row.answer)} has, in shares of the time on {grid_text(base.answer)}, "
+        f"{shares}; with all sums over data hidden it saves {left}."
+    )
 
 
 @styled
