@@ -92,7 +92,7 @@ class SchemeQuestion:
 
     models: tuple[str, ...] = ("llama3-70b",)
     machines: tuple[str, ...] = ("h100-superpod", "gb200-nvl72", "jean-zay-a100")
-    gpus: tuple[int, ...] = (64, 512, 4096)
+    gpus: tuple[int, ...] = (64, 4096)
     sharing: int = 4
     each: int = 2
     schemes: tuple[str, ...] = (BASE, "4d")
