@@ -185,7 +185,7 @@ def answer_study_points(
 def answer_study_groups(
     jobs: Sequence[StudyPoint],
     question: Callable[[StudyPoint], tuple[SweepAnswer, ...]],
-    each: int,
+    counts: Sequence[int],
     options: StudyOptions,
 ) -> list[tuple[SweepAnswer, ...]]:
     """The answers about each job of a study, in order; jobs not reached before Ctrl-C or TERM have `NOT_REACHED`.
@@ -193,9 +193,9 @@ def answer_study_groups(
     Parameters
     ----------
     question : function that gives the answers about a job
-    each : number of answers about a job
+    counts : number of answers about each job
     """
-    answers: list[tuple[SweepAnswer, ...]] = [(NOT_REACHED,) * each] * len(jobs)
+    answers: list[tuple[SweepAnswer, ...]] = [(NOT_REACHED,) * count for count in counts]
     workers = TaskOptions(jobs=options.jobs).workers(question, len(jobs))
     step_count = StepCount("ranked", "jobs", len(jobs))
     progress = progress_line(step_count.words, share=step_count.share, shown=not options.quiet)

@@ -116,7 +116,8 @@ def best_layout(asked: BestLayoutQuestion, options: StudyOptions) -> Findings:
     """
     options.check()
     points = list(asked.layout_questions(options.most_seconds))
-    ranked = answer_study_groups([question for _, question in points], layouts_of, len(LAYOUTS), options)
+    questions, counts = [question for _, question in points], [len(LAYOUTS)] * len(points)
+    ranked = answer_study_groups(questions, layouts_of, counts, options)
     rows = [
         ({**point, "layout": layout}, step)
         for (point, _), steps in zip(points, ranked, strict=True)

@@ -17,6 +17,7 @@ from math import ceil, log2
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.figure_style import (
     MUTED_COLOUR,
     PALETTE,
@@ -67,6 +68,8 @@ FITTING = 12
 """Number of layouts that fit and are evaluated for each scheme and recomputation."""
 MOST_UNEVEN = 1024
 """Largest number of GPUs that is searched though it is no power of two: larger ones have too many grids."""
+NOT_SEARCHED = "not searched"
+"""Words of the reason of such numbers of GPUs."""
 MOST_CAUSES = 3
 """Number of causes that a sentence names."""
 OF_DATA = ("data exposed", "replica exposed")
@@ -96,6 +99,17 @@ class SchemeQuestion:
     sharing: int = 4
     each: int = 2
     schemes: tuple[str, ...] = (BASE, "4d")
+
+    def __post_init__(self) -> None:
+        names = list(dict.fromkeys(self.schemes))
+        for name in names:
+            find_scheme(name)
+        if BASE not in names or len(names) < 2:
+            raise InputError(f"schemes {','.join(names)}: {BASE} and at least one more is accepted")
+        numbers = [("gpus", count) for count in self.gpus] + [("sharing", self.sharing), ("each", self.each)]
+        for name, number in numbers:
+            if number < 1:
+                raise InputError(f"{name} {number}: a whole number from 1 is accepted")
 
     def batch(self, size: str, gpus: int) -> int:
         """The number of sequences of the small or large batch on a number of GPUs."""
@@ -158,7 +172,7 @@ class Job:
             yield {**self.point, "size": size, "batch": str(question.batch), "scheme": scheme}, answer_of_scheme
 
 
-QUICK = SchemeQuestion(models=("llama3-8b",), machines=("h100-superpod",), gpus=(32,))
+QUICK = SchemeQuestion(models=("llama3-8b",), machines=("h100-superpod",), gpus=(16,))
 
 
 def filled_nodes(name: str, gpus: int) -> int:
@@ -198,7 +212,7 @@ def which_scheme(asked: SchemeQuestion, options: StudyOptions) -> Findings:
     """
     options.check()
     jobs = asked.jobs(options)
-    answers = answer_study_groups(jobs, layouts_of, len(BATCHES) * len(dict.fromkeys(asked.schemes)), options)
+    answers = answer_study_groups(jobs, layouts_of, [len(job.questions) for job in jobs], options)
     rows = [row for job, of_job in zip(jobs, answers, strict=True) for row in job.rows(of_job)]
     flags = {
         "overlap": "oar,ors,oag",
@@ -214,7 +228,7 @@ def layouts_of(job: Job) -> tuple[SweepAnswer, ...]:
     """The best layout of each question of a job; the reason for numbers of GPUs with too many grids."""
     gpus = int(job.point["gpus"])
     if gpus > MOST_UNEVEN and gpus & (gpus - 1):
-        reason = f"{gpus:,} GPUs are not searched: a power of two, or at most {MOST_UNEVEN:,} GPUs, is accepted"
+        reason = f"{gpus:,} GPUs are {NOT_SEARCHED}: a power of two, or at most {MOST_UNEVEN:,} GPUs, is accepted"
         return (SweepAnswer(reason=reason),) * len(job.questions)
     return tuple(fastest_layouts(question)[0] for question in job.questions.values())
 
@@ -364,7 +378,7 @@ def figure(rows: Sequence[SweepRow]) -> "Figure":
     """The speed of each scheme against 1-D by number of GPUs, with a panel for each model on a machine."""
     jobs = list(dict.fromkeys(_job(row)[:2] for row in rows))
     schemes = [scheme for scheme in dict.fromkeys(row.point["scheme"] for row in rows) if scheme != BASE]
-    setting = "1-D's best layout, the same batch, predicted"
+    setting = "against 1-D's best layout with the same batch, predicted"
     drawing = new_figure(max(5.0, 3.4 * len(jobs)), 4.2, question=QUESTION, setting=setting)
     panels = drawing.subplots(1, len(jobs), sharey=True, squeeze=False)[0]
     for panel, (model, name) in zip(panels, jobs, strict=True):
@@ -372,12 +386,15 @@ def figure(rows: Sequence[SweepRow]) -> "Figure":
         for number, (scheme, size) in enumerate((scheme, size) for scheme in schemes for size in BATCHES):
             curve = curve_rows(rows, (model, name, size, scheme))
             speeds = [1 / (1 - (saving(rows, row) or 0.0)) for row in curve]
+            hidden = [1 / (1 - (saving_with_data_hidden(rows, row) or 0.0)) for row in curve]
             counts = [int(row.point["gpus"]) for row in curve]
             label = f"{scheme_label(scheme)}, {size} batch"
-            panel.plot(counts, speeds, label=label, **line_marks(number))
+            (line,) = panel.plot(counts, speeds, label=label, **line_marks(number))
+            panel.plot(counts, hidden, ":", color=line.get_color(), label=f"{label}, sums over data hidden")
         for row in own:
             if row.point["scheme"] != BASE and saving(rows, row) is None:
-                panel.text(int(row.point["gpus"]), 1, "no layout", ha="center", va="bottom", fontsize=7)
+                word = "not searched" if NOT_SEARCHED in (row.answer.reason or "") else "no layout"
+                panel.text(int(row.point["gpus"]), 1, word, ha="right", va="bottom", fontsize=7)
         panel.axhline(1, color=MUTED_COLOUR, linestyle=":")
         panel.axhspan(1 - EQUAL, 1 + EQUAL, color=PALETTE[6], alpha=0.15, label="equal within 3 %")
         panel.set_title(f"{model}\n{name}", fontsize=9)
