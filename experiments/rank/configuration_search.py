@@ -102,13 +102,10 @@ def search_configurations(
     rings, simulated = _ring_bandwidths(question, [experiment.grid for experiment in fitting], work_sharing)
     evaluator = Evaluator(question, rings, fitting)
     best: list[Configuration] = []
-    fitting_wanted = max(FITTING_WANTED_BY_SCHEME, FITTING_WANTED // len(space.schemes)) * (
+    fitting_wanted = space.fitting or max(FITTING_WANTED_BY_SCHEME, FITTING_WANTED // len(space.schemes)) * (
         WIDER if space.unsearched else 1
     )
-    by_estimate = [
-        _sorted_by_estimate(question, evaluator, [experiment for experiment in fitting if experiment.scheme == scheme])
-        for scheme in space.schemes
-    ]
+    by_estimate = [_sorted_by_estimate(question, evaluator, group) for group in _evaluated_apart(fitting, space)]
     with work_sharing.progress(
         "evaluated",
         "layouts",
@@ -145,6 +142,19 @@ def search_configurations(
         )
     measured = bandwidth_table(question.machine, question.gpus) is not None
     return RankedConfigurations(tuple(best), evaluator, excluded, simulated, measured)
+
+
+def _evaluated_apart(fitting: Sequence[TrainingExperiment], space: SearchSpace) -> list[list[TrainingExperiment]]:
+    """The configurations in groups, each of which is evaluated until enough fit: by scheme, and by recomputation.
+
+    Recomputation counts only where the space has its own number, because few fit without recomputation.
+    """
+    groups: dict[object, list[TrainingExperiment]] = {scheme: [] for scheme in space.schemes if space.fitting is None}
+    for experiment in fitting:
+        assert isinstance(experiment.problem, Gpt)
+        key = (experiment.scheme, experiment.problem.recompute) if space.fitting else experiment.scheme
+        groups.setdefault(key, []).append(experiment)
+    return list(groups.values())
 
 
 def with_unsearched(ranking: RankedConfigurations, unsearched: Sequence[Configuration]) -> RankedConfigurations:

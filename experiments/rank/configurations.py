@@ -39,6 +39,8 @@ class SearchSpace:
     schemes : schemes
     stages, micro_batches : numbers of stages, and sequences of a microbatch; None for all possible values
     contexts : numbers of ranks along context
+    fitting : number of fitting configurations that are evaluated for each scheme and recomputation; None for the usual
+        number for each scheme
     options : values of each option of `SEARCH_OPTIONS`; the question's training step decides about the others
     unsearched : the space without the options that the user asked to search, for comparison; None if there are none
     """
@@ -49,6 +51,7 @@ class SearchSpace:
     options: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     unsearched: "SearchSpace | None" = None
     contexts: tuple[int, ...] = (1,)
+    fitting: int | None = None
 
 
 def configurations(question: RankQuestion, space: SearchSpace) -> tuple[list[TrainingExperiment], ExcludedGrids]:

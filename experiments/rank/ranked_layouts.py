@@ -1,10 +1,11 @@
 """The fastest layouts of a model on a machine: `quadrille rank` with a small search space, as answers of a sweep.
 
-Studies compare these answers with those of other layouts.  The space is that of Megatron-LM's users: tensor
+Studies compare these answers with those of other layouts.  The space is by default that of Megatron-LM's users: tensor
 parallelism (x) with sequence parallelism, pipeline stages with 1F1B, data parallelism with ZeRO 1, and experts.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from quadrille.algorithms.errors import QuadrilleError
@@ -12,6 +13,7 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.adam import Adam, default_rate
 from quadrille.algorithms.training.gpt import Gpt, gpt_from_shape
 from quadrille.algorithms.training.model_files import find_shape
+from quadrille.algorithms.training.scheme import Scheme
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.experiments.predict.prepared_experiment import with_machine_choices
 from quadrille.experiments.predict.training_step import simulated_step
@@ -20,7 +22,7 @@ from quadrille.experiments.rank.configurations import SearchSpace
 from quadrille.experiments.rank.rank import ranking
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.schemes_report import SchemesAnswer, SimulatedConfiguration
-from quadrille.experiments.rank.search_options import SEARCH_OPTIONS
+from quadrille.experiments.rank.search_options import SEARCH_OPTIONS, Value
 from quadrille.experiments.sweep.sweep_result import SweepAnswer, TrainingResult
 from quadrille.experiments.sweep.time_limit import processor_time_limit
 from quadrille.experiments.sweep.training_point import sweep_answer
@@ -28,6 +30,8 @@ from quadrille.experiments.workloads.rank_orders import FASTEST_FIRST
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
 from quadrille.topologies.machines.machine import Machine
+
+MEGATRON = find_scheme("megatron", sequence_parallel=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +43,16 @@ class LayoutQuestion:
     gpt : name of the model
     batch : number of sequences of a step
     gpus, machine : number of GPUs, and the machine
-    stages, micro_batches : numbers of pipeline stages, and sequences of a microbatch, that are tried
+    stages, micro_batches : numbers of pipeline stages, and sequences of a microbatch, that are tried;
+        None for all microbatches
     top : number of layouts that are simulated
     powers_of_two : whether all axes have lengths that are powers of two
-    most_seconds : processor time after which the simulation of the layout along data stops [s]
+    scheme : scheme of tensor parallelism
+    options : values of options of `SEARCH_OPTIONS` that are tried; other options have the usual value
+    fitting : number of layouts that fit and are evaluated for each recomputation; None for the usual
+        number
+    most_seconds : processor time after which the search stops, and after which the simulation of the layout along data
+        stops [s]
     """
 
     gpt: str
@@ -50,9 +60,12 @@ class LayoutQuestion:
     gpus: int
     machine: Machine
     stages: tuple[int, ...] = (1, 2, 4, 8)
-    micro_batches: tuple[int, ...] = (1,)
+    micro_batches: tuple[int, ...] | None = (1,)
     top: int = 2
     powers_of_two: bool = True
+    scheme: Scheme = MEGATRON
+    options: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    fitting: int | None = None
     most_seconds: float = inf
 
     def rank_question(self) -> RankQuestion:
@@ -79,19 +92,20 @@ class LayoutQuestion:
         shape = find_shape(self.gpt)
         adam = Adam(rate=default_rate(shape.hidden))
         problem = gpt_from_shape(shape, self.batch, dtype="bfloat16", zero=1, recompute="selective", adam=adam)
-        return TrainingExperiment(problem, Grid(), find_scheme("megatron", sequence_parallel=True), shape=shape)
+        return TrainingExperiment(problem, Grid(), self.scheme, shape=shape)
 
     def space(self) -> SearchSpace:
         """The search space; options have the usual values of `quadrille rank`."""
-        usual = {name: (option.usual,) for name, option in SEARCH_OPTIONS.items()}
+        options = {name: self.options.get(name, (option.usual,)) for name, option in SEARCH_OPTIONS.items()}
         counts = tuple(count for count in self.stages if self.gpus % count == 0)
-        return SearchSpace((find_scheme("megatron", sequence_parallel=True),), counts, self.micro_batches, usual)
+        return SearchSpace((self.scheme,), counts, self.micro_batches, options, fitting=self.fitting)
 
 
 def fastest_layouts(asked: LayoutQuestion) -> tuple[SweepAnswer, ...]:
     """The simulated layouts of a question, the fastest first; one answer with the reason if there is none."""
     try:
-        answer = ranking(asked.rank_question(), asked.space())
+        with processor_time_limit(asked.most_seconds):
+            answer = ranking(asked.rank_question(), asked.space())
     except QuadrilleError as error:
         return (SweepAnswer(reason=str(error)),)
     assert isinstance(answer, SchemesAnswer)
@@ -127,6 +141,7 @@ def layout_answer(entry: SimulatedConfiguration, answer: SchemesAnswer) -> Sweep
         grids=len(answer.analytical),
         simulated=len(answer.simulated),
         trained=trained,
+        remarks=(f"recompute {entry.recompute}",),
     )
 
 

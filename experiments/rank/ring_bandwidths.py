@@ -1,6 +1,7 @@
 """Bus bandwidths of rings on a machine: from a published table, else simulated as large all-reduces."""
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from math import inf
 
 from quadrille.algorithms.analysis.axonn import FRONTIER, PERLMUTTER, NodeBandwidths, known_bandwidth
@@ -15,6 +16,8 @@ LARGE_BYTES = 2_700_000_000
 """Size of simulated all-reduces [B], about the size of the measured all-reduces of the tables."""
 Ring = tuple[int, int]
 """Distance between neighbours, in ranks, and number of members."""
+_simulated: dict[tuple[str, int], Callable[[Ring], float]] = {}
+"""The simulations of rings on the last machine and number of GPUs of this process, by hash and number."""
 
 
 def bandwidth_table(machine: Machine, gpus: int) -> NodeBandwidths | None:
@@ -45,7 +48,21 @@ def split_known_bandwidths(rings: Iterable[Ring], table: NodeBandwidths | None) 
 
 
 def simulated_bandwidth(machine: Machine, gpus: int) -> Callable[[Ring], float]:
-    """A function that simulates a ring: it returns the bus bandwidth [B/s] while all rings of its kind run at once."""
+    """A function that simulates a ring: it returns the bus bandwidth [B/s] while all rings of its kind run at once.
+
+    Successive questions about the same machine and number of GPUs share the bandwidths, unless its topology is a file,
+    which can change.
+    """
+    if "file" in machine.topology:
+        return _simulation(machine, gpus)
+    key = machine.sha256, gpus
+    if key not in _simulated:
+        _simulated.clear()
+        _simulated[key] = cache(_simulation(machine, gpus))
+    return _simulated[key]
+
+
+def _simulation(machine: Machine, gpus: int) -> Callable[[Ring], float]:
     from quadrille.experiments.network.collective import predict_collective
     from quadrille.experiments.network.collective_question import CollectiveQuestion
     from quadrille.simulator.machine.network import network_of

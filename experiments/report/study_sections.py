@@ -28,9 +28,11 @@ def findings_part(findings: Findings, source: str) -> Part:
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text.
+    r"""The sentences of an answer: its lines; those of an answer in one line end with a full stop before a capital.
 
     >>> sentences("4D takes 23.2 s. On 8 GPUs 2.5-D (tesseract) is the last.")
     ['4D takes 23.2 s.', 'On 8 GPUs 2.5-D (tesseract) is the last.']
+    >>> sentences("4D takes 23.2 s.\nllama3-8b on 8 GPUs takes 4 s.")
+    ['4D takes 23.2 s.', 'llama3-8b on 8 GPUs takes 4 s.']
     """
-    return re.split(r"(?<=\.) (?=[A-Z])", text)
+    return text.splitlines() if "\n" in text else re.split(r"(?<=\.) (?=[A-Z])", text)

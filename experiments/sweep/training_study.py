@@ -2,10 +2,11 @@
 
 A study defines its points, its table, its figure, and the sentences of its answer.  This
 module predicts the points, and prints and writes the findings: a row for each point, and
-the answer in one paragraph.  All numbers of the answer come from the rows.
+the sentences of the answer.  All numbers of the answer come from the rows.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import date
 from math import inf
@@ -28,14 +29,23 @@ from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.output.progress import StepCount, progress_line
 from quadrille.experiments.output.tables import UNKNOWN, percent, print_tables
 from quadrille.experiments.sweep.sweep import put_answers
 from quadrille.experiments.sweep.sweep_points import BestGrid, Impossible, OneGrid, SweepPoint
-from quadrille.experiments.sweep.sweep_result import NOT_REACHED, SweepAnswer, SweepRow, sweep_rows
+from quadrille.experiments.sweep.sweep_result import (
+    NOT_REACHED,
+    SweepAnswer,
+    SweepRow,
+    point_text,
+    sweep_rows,
+)
+from quadrille.experiments.tasks.answer_tasks import answer_tasks
 from quadrille.experiments.tasks.task_options import TaskOptions
 from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.runtime.host.console import remark, remark_all
+from quadrille.runtime.launching.supervise import signals_as_interrupts
 from quadrille.topologies.find_machine import find_machine
 
 if TYPE_CHECKING:
@@ -57,7 +67,7 @@ class Findings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     study : name of the study on the command line
     flags : flags that all points share
     rows : answers of all points
-    answer : answer to the study's question, as text
+    answer : answer to the study's question, with a line for each sentence
     """
 
     study: str
@@ -145,10 +155,10 @@ class StudyOptions:
 
 @dataclass(frozen=True, slots=True)
 class StudyPresentation:
-    """The functions that present the rows of a study: as tables, as the answer's text, and as a figure."""
+    """The functions that present the rows of a study: as tables, as the answer's sentences, and as a figure."""
 
     tables: Callable[[Sequence[SweepRow]], "Sequence[Group]"]
-    answer: Callable[[Sequence[SweepRow]], str]
+    answer: Callable[[Sequence[SweepRow]], Sequence[str]]
     figure: Callable[[Sequence[SweepRow]], "Figure"]
 
 
@@ -169,6 +179,33 @@ def answer_study_points(
         )
     except KeyboardInterrupt:
         remark("interrupted; the answer is of the points that were reached")
+    return answers
+
+
+def answer_study_groups(
+    jobs: Sequence[StudyPoint],
+    question: Callable[[StudyPoint], tuple[SweepAnswer, ...]],
+    counts: Sequence[int],
+    options: StudyOptions,
+) -> list[tuple[SweepAnswer, ...]]:
+    """The answers about each job of a study, in order; jobs not reached before Ctrl-C or TERM have `NOT_REACHED`.
+
+    Parameters
+    ----------
+    question : function that gives the answers about a job
+    counts : number of answers about each job
+    """
+    answers: list[tuple[SweepAnswer, ...]] = [(NOT_REACHED,) * count for count in counts]
+    workers = TaskOptions(jobs=options.jobs).workers(question, len(jobs))
+    step_count = StepCount("ranked", "jobs", len(jobs))
+    progress = progress_line(step_count.words, share=step_count.share, shown=not options.quiet)
+    try:
+        with signals_as_interrupts(), progress, closing(answer_tasks(jobs, workers, None)) as answered:
+            for number, of_job in answered:
+                answers[number] = of_job
+                step_count.done += 1
+    except KeyboardInterrupt:
+        remark("interrupted; the answer is of the jobs that were reached")
     return answers
 
 
@@ -220,7 +257,7 @@ def write_findings(
         study=study,
         flags=dict(flags),
         rows=rows,
-        answer=presentation.answer(rows),
+        answer="\n".join(presentation.answer(rows)),
         provenance=provenance(options.command),
     )
     if options.json:
@@ -231,7 +268,8 @@ def write_findings(
         write_figure(presentation.figure(rows), options.plot)
     if options.json != schema_files.STDOUT:
         print_tables(*presentation.tables(rows))
-        print(fill(findings.answer, WIDTH))
+        for sentence in findings.answer.splitlines():
+            print(fill(sentence, WIDTH))
     remark_all(excluded_lines(rows))
     return findings
 
@@ -253,15 +291,6 @@ def excluded_lines(rows: Sequence[SweepRow]) -> list[str]:
     ]
 
 
-def point_text(point: Mapping[str, str]) -> str:
-    """The values of a point's keys as text.
-
-    >>> point_text({"scheme": "4d", "gpus": "8"})
-    'scheme 4d, gpus 8'
-    """
-    return ", ".join(f"{key} {value}" for key, value in point.items())
-
-
 # Cells of tables, alike in all studies
 
 STEP_COLUMNS = ("grid", "microbatch", "step", "HFU", "exposed", "memory")
@@ -281,6 +310,35 @@ def step_cells(answer: SweepAnswer) -> tuple[str, ...]:
         percent((answer.exposed_seconds or 0.0) / answer.seconds, signed=False),
         UNKNOWN if size is None else format_bytes(size),
     )
+
+
+def seconds_by_cause(answer: SweepAnswer) -> dict[str, float]:
+    """The time of a step by cause [s]: computing, exposed communication along each axis, and waiting.
+
+    Waiting is all the time in which a mean rank neither computes nor communicates, so the causes add up to the step.
+
+    >>> from quadrille.experiments.sweep.sweep_result import TrainingResult
+    >>> trained = TrainingResult(
+    ...     scheme="4d", order=("x",), model_flops_per_second_per_gpu=1, hardware_flops_per_second_per_gpu=1,
+    ...     layers_simulated=1, exposed_seconds_by_axis={"x": 0.5},
+    ... )
+    >>> seconds_by_cause(SweepAnswer(seconds=4, compute_seconds=3, trained=trained))
+    {'computing': 3, 'x exposed': 0.5, 'waiting': 0.5}
+    """
+    assert answer.seconds is not None
+    assert answer.trained is not None
+    causes = {"computing": min(answer.compute_seconds or 0.0, answer.seconds)}
+    causes |= {f"{axis} exposed": seconds for axis, seconds in answer.trained.exposed_seconds_by_axis.items()}
+    causes["waiting"] = max(0.0, answer.seconds - sum(causes.values()))
+    return causes
+
+
+def largest_cause(answer: SweepAnswer) -> str:
+    """The cause that takes most of a step beside its computing, and its share, as text."""
+    causes = seconds_by_cause(answer)
+    del causes["computing"]
+    cause, most = max(causes.items(), key=lambda entry: entry[1])
+    return f"{cause} {percent(most / (answer.seconds or 1.0), signed=False)}"
 
 
 def ordered_shares(shares: Mapping[str, float], *, largest_first: bool = False) -> str:

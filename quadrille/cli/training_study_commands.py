@@ -19,7 +19,14 @@ STUDY_OPTIONS = flags_of(
     quick=(Annotated[bool, switch("--quick", "A small model on few GPUs, in seconds.")], False),
     top=(Annotated[str, flag("--top", "N", "Grids simulated where the best is sought: 2, 1 with --quick.")], ""),
     most_seconds=(
-        Annotated[str, flag("--most-seconds", "S", "Processor time after which a simulation is given up.")],
+        Annotated[
+            str,
+            flag(
+                "--most-seconds",
+                "S",
+                "Processor time after which a simulation, or the search of a layout, is given up.",
+            ),
+        ],
         "45",
     ),
     jobs=(Annotated[str, flag("--jobs", "N", "Processes that share the points.")], "1"),
@@ -50,8 +57,8 @@ def changed_fields(defaults: object, **texts: str) -> dict[str, Any]:
     """The fields of a study's question that the flags change, parsed by the type of the default.
 
     >>> from quadrille.studies.which_scheme.study import QUICK
-    >>> changed_fields(QUICK, gpt="", gpus="8,27", batch="6")
-    {'gpus': (8, 27), 'batch': 6}
+    >>> changed_fields(QUICK, models="", gpus="8,27", each="6")
+    {'gpus': (8, 27), 'each': 6}
 
     Values with commas of their own, such as the sizes of a model, are separated by semicolons.
 
@@ -82,23 +89,23 @@ def changed_fields(defaults: object, **texts: str) -> dict[str, Any]:
 
 
 WHICH_SCHEME = flags_of(
-    machine=(Annotated[str, flag("--machine", "NAME|FILE", "A machine; by default perlmutter.")], ""),
-    gpt=(Gpt, ""),
+    models=(Annotated[str, flag("--models", "NAME,…", "Models.", "--gpt")], ""),
+    machines=(Annotated[str, flag("--machines", "NAME,…", "Named machines.", "--machine")], ""),
     gpus=(Gpus, ""),
-    batch=(Annotated[str, flag("--batch", "N", "Sequences of a step, in strong scaling.")], ""),
-    each=(Annotated[str, flag("--each", "N", "Sequences that each GPU brings, in weak scaling.")], ""),
+    sharing=(Annotated[str, flag("--sharing", "N", "GPUs that share a sequence of the small batch.")], ""),
+    each=(Annotated[str, flag("--each", "N", "Sequences of each GPU of the large batch.")], ""),
     schemes=(Annotated[str, flag("--schemes", "NAME,…", "Of megatron, optimus, tesseract, bian and 4d.")], ""),
 )
 
 
 @study.command("which-scheme")
 @with_report
-@with_flags(WHICH_SCHEME, by_default(STUDY_OPTIONS, most_seconds="120"))
+@with_flags(WHICH_SCHEME, by_default(STUDY_OPTIONS, jobs="2", most_seconds="120"))
 def which_scheme(context: click.Context, **values: Any) -> None:
-    """Is 1-D, 2-D, 3-D or 4D parallelism the fastest, on how many GPUs?"""
+    """When does 4D tensor parallelism beat Megatron-LM's 1-D, on how many GPUs of which machine?"""
     from quadrille.studies.which_scheme import study as which
 
-    defaults = which.QUICK if values["quick"] else which.ScaledProblem()
+    defaults = which.QUICK if values["quick"] else which.SchemeQuestion()
     question = replace(defaults, **changed_fields(defaults, **group_values(values, WHICH_SCHEME)))
     which.which_scheme(question, asking(context, values))
 

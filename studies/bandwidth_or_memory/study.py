@@ -6,9 +6,9 @@
     memory bandwidth    bandwidth of a GPU's memory
     peak                flop/s of a GPU
 
-With each resource the fastest layout is searched again.  The layouts are Megatron-LM's: data and tensor ranks, the
-microbatch, ZeRO 1 or 3, and full recomputation or none.  A closed form orders all that fit, and the first few are
-simulated.
+With each resource the fastest layout is searched again, and the layout of the machine as it is is a candidate. The
+layouts are Megatron-LM's: data and tensor ranks, the microbatch, ZeRO 1 or 3, and full recomputation or none.  A closed
+form orders all that fit, and the first few are simulated.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,6 +22,8 @@ from quadrille.algorithms.errors import InputError, QuadrilleError
 from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, styled
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.output.tables import UNKNOWN, percent, table
+from quadrille.experiments.predict.closed_form import ClosedFormModel
+from quadrille.experiments.predict.sampled_step import closed_form_seconds
 from quadrille.experiments.sweep.best_grid import RankedStep, ranked_steps, simulated_best
 from quadrille.experiments.sweep.layouts import Layout
 from quadrille.experiments.sweep.sweep_points import OneGrid, with_point_choices
@@ -31,12 +33,13 @@ from quadrille.experiments.sweep.training_study import (
     Findings,
     StudyOptions,
     StudyPresentation,
-    answer_study_points,
+    answer_study_groups,
     ordered_shares,
     step_cells,
     write_findings,
 )
 from quadrille.experiments.workloads.training import TrainingExperiment
+from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
 from quadrille.runtime.host.console import run_as_program
 from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import Machine
@@ -96,7 +99,7 @@ QUICK = ResourceQuestion(
 
 @dataclass(frozen=True, slots=True)
 class SearchedStep:
-    """A point of the study: the fastest of these experiments on any grid.
+    """A search of the fastest of these experiments on any grid.
 
     Parameters
     ----------
@@ -109,6 +112,20 @@ class SearchedStep:
     machine: Machine
     top: int
     most_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A model on a machine, with a search for the machine as it is, and for twice each of its resources.
+
+    Parameters
+    ----------
+    point : machine and model
+    searches : search by resource, that of the machine as it is first
+    """
+
+    point: dict[str, str]
+    searches: dict[str, SearchedStep]
 
 
 def main() -> None:
@@ -129,28 +146,33 @@ def bandwidth_or_memory(question: ResourceQuestion, asking: StudyOptions) -> Fin
     InputError : an unknown model or machine; a file that cannot be written; no layout that fits
     """
     asking.check()
-    points = list(points_of(question, asking))
-    answers = answer_study_points(points, fastest_step, asking)
-    results = [(point, answer) for (point, _), answer in zip(points, answers, strict=True)]
+    jobs = list(jobs_of(question, asking))
+    answers = answer_study_groups(jobs, fastest_steps, [len(job.searches) for job in jobs], asking)
+    results = [
+        ({**job.point, "twice": resource}, answer)
+        for job, of_job in zip(jobs, answers, strict=True)
+        for resource, answer in zip(job.searches, of_job, strict=True)
+    ]
     flags = {"gpus": str(question.gpus), "batch": str(question.each * question.gpus), "scheme": "megatron"}
     return write_findings("bandwidth-or-memory", flags, results, StudyPresentation(tables, answer, figure), asking)
 
 
-def points_of(question: ResourceQuestion, asking: StudyOptions) -> Iterator[tuple[dict[str, str], SearchedStep]]:
-    """The points: every model on every machine with every resource doubled, without resources that it lacks."""
+def jobs_of(question: ResourceQuestion, asking: StudyOptions) -> Iterator[Job]:
+    """The jobs: every model on every machine, without resources that the machine lacks."""
     for name in question.machines:
+        machines = {resource: with_twice(name, question.gpus, resource) for resource in RESOURCES}
+        plain = machines[AS_IT_IS].sha256
         for gpt in question.gpt:
             layouts = (
                 Layout(name=gpt, gpt=gpt, grid=f"data={question.gpus}", options=options) for options in question.options
             )
             experiments = tuple(layout.experiment(question.each * question.gpus) for layout in layouts)
-            as_it_is = with_twice(name, question.gpus, AS_IT_IS)
-            for resource in RESOURCES:
-                machine_of_point = with_twice(name, question.gpus, resource)
-                if resource != AS_IT_IS and machine_of_point.sha256 == as_it_is.sha256:
-                    continue
-                step = SearchedStep(experiments, machine_of_point, asking.top, asking.most_seconds)
-                yield {"machine": name, "model": gpt, "twice": resource}, step
+            searches = {
+                resource: SearchedStep(experiments, changed, asking.top, asking.most_seconds)
+                for resource, changed in machines.items()
+                if resource == AS_IT_IS or changed.sha256 != plain
+            }
+            yield Job({"machine": name, "model": gpt}, searches)
 
 
 def with_twice(name: str, gpus: int, resource: str) -> Machine:
@@ -174,32 +196,62 @@ def with_twice(name: str, gpus: int, resource: str) -> Machine:
     return find_machine(name, [f"{key}=x2" for key in keys], gpus=gpus)
 
 
-def fastest_step(point: SearchedStep) -> SweepAnswer:
-    """The simulated step of the fastest layout; its first remark has the options of the layout."""
+def fastest_steps(job: Job) -> tuple[SweepAnswer, ...]:
+    """The fastest step of each search; the layout of the machine as it is is a candidate of every search."""
+    plain, of_plain = fastest_step(job.searches[AS_IT_IS])
+    others = [search for resource, search in job.searches.items() if resource != AS_IT_IS]
+    return (plain, *(fastest_step(search, of_plain)[0] for search in others))
+
+
+def fastest_step(
+    search: SearchedStep, also: TrainingExperiment | None = None
+) -> tuple[SweepAnswer, TrainingExperiment | None]:
+    """The simulated step of the fastest layout, and its experiment; the first remark has the options of the layout.
+
+    Parameters
+    ----------
+    also : step on a layout that is simulated beside the first by the closed form
+    """
     ranked: list[RankedStep] = []
     reasons: list[str] = []
-    for experiment in point.experiments:
-        asked = with_point_choices(OneGrid(experiment, point.machine)).experiment
-        assert isinstance(asked, TrainingExperiment)
+    for experiment in search.experiments:
+        asked = _with_choices(experiment, search.machine)
         try:
-            ranked += ranked_steps(asked, asked.grid.size, point.machine)
+            ranked += ranked_steps(asked, asked.grid.size, search.machine)
         except InputError as error:
             reasons.append(str(error))
     if not ranked:
-        return SweepAnswer(reason=reasons[0])
+        return SweepAnswer(reason=reasons[0]), None
     ranked.sort(key=lambda step: step.closed_form_seconds)
+    candidates = ranked[: search.top]
+    if also is not None and also not in (step.experiment for step in candidates):
+        candidates.append(_ranked_alone(also, search.machine))
     answers = []
-    for step in ranked[: point.top]:
+    for layout in candidates:
         try:
-            answers.append((simulated_best([step], point.machine, 1, point.most_seconds), step.experiment))
+            answers.append((simulated_best([layout], search.machine, 1, search.most_seconds), layout.experiment))
         except QuadrilleError as error:
             reasons.append(str(error))
     if not answers:
-        return SweepAnswer(reason=reasons[-1])
+        return SweepAnswer(reason=reasons[-1]), None
     fastest, experiment = min(answers, key=lambda pair: pair[0].seconds or 0.0)
-    return msgspec.structs.replace(
-        fastest, grids=len(ranked), simulated=len(answers), remarks=(_options_text(experiment), *fastest.remarks)
-    )
+    remarks = (_options_text(experiment), *fastest.remarks)
+    step = msgspec.structs.replace(fastest, grids=len(ranked), simulated=len(answers), remarks=remarks)
+    return step, experiment
+
+
+def _ranked_alone(experiment: TrainingExperiment, on: Machine) -> RankedStep:
+    """A layout as the search ranks it, on a machine where it fits."""
+    execution, gpus = experiment.execution, experiment.grid.size
+    model = ClosedFormModel(on, experiment.dtype, gpus, execution.choices, execution.threads)
+    return RankedStep(experiment, closed_form_seconds(experiment, model), experiment_peak_bytes(experiment))
+
+
+def _with_choices(experiment: TrainingExperiment, on: Machine) -> TrainingExperiment:
+    """The experiment with the collectives that a machine runs."""
+    asked = with_point_choices(OneGrid(experiment, on)).experiment
+    assert isinstance(asked, TrainingExperiment)
+    return asked
 
 
 def _options_text(experiment: TrainingExperiment) -> str:
@@ -242,7 +294,7 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     return [table("the fastest layout with twice as much of one resource, predicted", columns, *sections, names=5)]
 
 
-def answer(rows: Sequence[SweepRow]) -> str:
+def answer(rows: Sequence[SweepRow]) -> list[str]:
     """The sentences that answer the study: the gain of each resource, the largest first."""
     sentences = []
     for job in _jobs(rows):
@@ -253,7 +305,7 @@ def answer(rows: Sequence[SweepRow]) -> str:
         }
         if gains:
             sentences.append(f"{job[0]} on {job[1]}: {ordered_shares(gains, largest_first=True)}.")
-    return " ".join(sentences)
+    return sentences
 
 
 @styled
@@ -266,9 +318,14 @@ def figure(rows: Sequence[SweepRow]) -> "Figure":
     width = 0.8 / len(resources)
     for index, resource in enumerate(resources):
         own = {(row.point["model"], row.point["machine"]): row for row in rows if row.point["twice"] == resource}
-        gains = [100 * (gain_of(rows, own[job]) or 0.0) if job in own else 0.0 for job in jobs]
+        gains = {job: gain for job in jobs if job in own and (gain := gain_of(rows, own[job])) is not None}
         places = [place + width * (index - (len(resources) - 1) / 2) for place in range(len(jobs))]
-        axis.bar(places, gains, width=width, color=PALETTE[index], label=resource)
+        heights = [100 * gains.get(job, 0.0) for job in jobs]
+        axis.bar(places, heights, width=width, color=PALETTE[index], label=resource)
+        for place, job in zip(places, jobs, strict=True):
+            if job not in gains:
+                why = "not predicted" if job in own else "the machine has none"
+                axis.text(place, 0, f" {why}", rotation=90, ha="center", va="bottom", fontsize=7, color=PALETTE[index])
     axis.set_xticks(range(len(jobs)), ["\n".join(job) for job in jobs])
     axis.axhline(0, color="black", linewidth=0.8)
     axis.set_ylabel("faster by [%]")

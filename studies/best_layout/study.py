@@ -6,7 +6,6 @@ all GPUs along data: ZeRO 3 with full recomputation.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,23 +13,22 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, scale_axis, styled
 from quadrille.algorithms.units import format_bytes, format_seconds
-from quadrille.experiments.output.progress import StepCount, progress_line
 from quadrille.experiments.output.tables import percent, table
 from quadrille.experiments.rank.ranked_layouts import LayoutQuestion, fastest_layouts, sharded_data_layout
-from quadrille.experiments.sweep.sweep_result import NOT_REACHED, SweepAnswer, SweepRow
+from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow
 from quadrille.experiments.sweep.training_study import (
     STEP_COLUMNS,
     Findings,
     StudyOptions,
     StudyPresentation,
+    answer_study_groups,
     grid_text,
+    largest_cause,
+    seconds_by_cause,
     step_cells,
     write_findings,
 )
-from quadrille.experiments.tasks.answer_tasks import answer_tasks
-from quadrille.experiments.tasks.task_options import TaskOptions
-from quadrille.runtime.host.console import remark, run_as_program
-from quadrille.runtime.launching.supervise import signals_as_interrupts
+from quadrille.runtime.host.console import run_as_program
 from quadrille.topologies.find_machine import find_machine
 
 if TYPE_CHECKING:
@@ -38,11 +36,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Group
 
-BEST, SECOND, NAIVE = LAYOUTS = ("best", "second", "all data")
+BEST, SECOND, ALL_DATA = LAYOUTS = ("best", "second", "all data")
 STAGES = {"deepseek-v3": (8, 16)}
 """Numbers of pipeline stages that are tried for large models; the others are tried with `USUAL_STAGES`."""
 USUAL_STAGES = (1, 2, 4, 8)
-QUESTION = "Which layout is the best, and how far are the second and the naive one behind?"
+QUESTION = "Which layout is the best, and how far are the second and all data behind?"
 """Title of the figure."""
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -74,7 +72,7 @@ class BestLayoutQuestion:
 
         Parameters
         ----------
-        most_seconds : processor time after which the simulation of a layout along data stops [s]
+        most_seconds : processor time after which the search of a job's layouts, or the simulation along data, stops [s]
 
         Raises
         ------
@@ -118,7 +116,8 @@ def best_layout(asked: BestLayoutQuestion, options: StudyOptions) -> Findings:
     """
     options.check()
     points = list(asked.layout_questions(options.most_seconds))
-    ranked = _ranked([question for _, question in points], options)
+    questions, counts = [question for _, question in points], [len(LAYOUTS)] * len(points)
+    ranked = answer_study_groups(questions, layouts_of, counts, options)
     rows = [
         ({**point, "layout": layout}, step)
         for (point, _), steps in zip(points, ranked, strict=True)
@@ -126,22 +125,6 @@ def best_layout(asked: BestLayoutQuestion, options: StudyOptions) -> Findings:
     ]
     flags = {"scheme": "megatron", "sequence-parallel": "yes", "micro-batch": "1", "each": str(asked.each)}
     return write_findings("best-layout", flags, rows, StudyPresentation(tables, answer, figure), options)
-
-
-def _ranked(questions: Sequence[LayoutQuestion], options: StudyOptions) -> list[tuple[SweepAnswer, ...]]:
-    """The layouts of each question; questions that are not reached before Ctrl-C or TERM have `NOT_REACHED`."""
-    ranked: list[tuple[SweepAnswer, ...]] = [(NOT_REACHED,) * len(LAYOUTS)] * len(questions)
-    workers = TaskOptions(jobs=options.jobs).workers(layouts_of, len(questions))
-    step_count = StepCount("ranked", "jobs", len(questions))
-    progress = progress_line(step_count.words, share=step_count.share, shown=not options.quiet)
-    try:
-        with signals_as_interrupts(), progress, closing(answer_tasks(questions, workers, None)) as answers:
-            for number, steps in answers:
-                ranked[number] = steps
-                step_count.done += 1
-    except KeyboardInterrupt:
-        remark("interrupted; the answer is of the jobs that were reached")
-    return ranked
 
 
 def layouts_of(asked: LayoutQuestion) -> tuple[SweepAnswer, SweepAnswer, SweepAnswer]:
@@ -193,15 +176,12 @@ def binding(row: SweepRow) -> str:
     step = row.answer
     if step.seconds is None or step.trained is None:
         return step.reason or ""
-    costs = {f"{axis} exposed": seconds for axis, seconds in step.trained.exposed_seconds_by_axis.items()}
-    costs["waiting"] = step.waiting_seconds or 0.0
-    cause, most = max(costs.items(), key=lambda cost: cost[1])
-    return f"{cause} {percent(most / step.seconds, signed=False)}" + ("" if step.fits else ", too large")
+    return largest_cause(step) + ("" if step.fits else ", too large")
 
 
-def answer(rows: Sequence[SweepRow]) -> str:
+def answer(rows: Sequence[SweepRow]) -> list[str]:
     """The sentences that answer the study: a sentence for each model on each machine."""
-    return " ".join(_sentence(group) for group in groups_of(rows))
+    return [_sentence(group) for group in groups_of(rows)]
 
 
 def _sentence(group: Sequence[SweepRow]) -> str:
@@ -266,15 +246,10 @@ CAUSE_OF_AXIS = {"x": "tensor", "data": "data", "replica": "data", "expert": "ex
 
 def causes(row: SweepRow) -> dict[str, float]:
     """The time of a step by cause [s]; the causes add up to the time of the step."""
-    step = row.answer
-    assert step.seconds is not None
-    assert step.trained is not None
     parts = dict.fromkeys(CAUSES, 0.0)
-    parts["compute"] = min(step.compute_seconds or 0.0, step.seconds)
-    for axis, seconds in step.trained.exposed_seconds_by_axis.items():
-        if axis in CAUSE_OF_AXIS:
-            parts[CAUSE_OF_AXIS[axis]] += seconds
-    parts["waiting"] = max(0.0, step.seconds - sum(parts.values()))
+    for cause, seconds in seconds_by_cause(row.answer).items():
+        axis = cause.removesuffix(" exposed")
+        parts["compute" if cause == "computing" else CAUSE_OF_AXIS.get(axis, "waiting")] += seconds
     return parts
 
 

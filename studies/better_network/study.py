@@ -231,11 +231,10 @@ def _cells(rows: Sequence[SweepRow], row: SweepRow) -> tuple[str, ...]:
     return (gpus, network, *step_cells(row.answer), gain)
 
 
-def answer(rows: Sequence[SweepRow]) -> str:
+def answer(rows: Sequence[SweepRow]) -> list[str]:
     """The sentences that answer the study: the speed-up of each network, and changes of the fastest grid."""
-    return " ".join(
-        (*(_gain_sentence(rows, network) for network in NETWORKS if network != AS_IT_IS), _grid_sentence(rows))
-    )
+    gains = (_gain_sentence(rows, network) for network in NETWORKS if network != AS_IT_IS)
+    return [*gains, _grid_sentence(rows)]
 
 
 def _gain_sentence(rows: Sequence[SweepRow], network: str) -> str:

@@ -219,15 +219,15 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     return [table("what a fault adds to a training step, predicted", ("fault", *layouts), cells, names=1)]
 
 
-def answer(rows: Sequence[SweepRow]) -> str:
+def answer(rows: Sequence[SweepRow]) -> list[str]:
     """The sentences that answer the study: the cost of each fault, from the layout that forgives it most."""
     costs = {layout: costs_of(rows, layout) for layout in _layouts(rows)}
     sentences = []
     for fault in _faults(rows):
         by_layout = {layout: own[fault] for layout, own in costs.items() if fault in own}
         if by_layout:
-            sentences.append(f"{fault}: {ordered_shares(by_layout)}.")
-    return " ".join(sentences)
+            sentences.append(f"{fault[:1].upper()}{fault[1:]}: {ordered_shares(by_layout)}.")
+    return sentences
 
 
 @styled

@@ -223,21 +223,22 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     return [table("time of a step by schedule, and gain over 1F1B, predicted", columns, cells, names=1)]
 
 
-def answer(rows: Sequence[SweepRow]) -> str:
+def answer(rows: Sequence[SweepRow]) -> list[str]:
     """The sentences that answer the study: the gain of messages under each disturbance, and the fastest schedules."""
     disturbances = [disturbance for disturbance in disturbances_in(rows) if disturbance.gain(DRIVEN) is not None]
     if not disturbances:
-        return "No disturbance was simulated with 1F1B and with a message-driven pipeline."
+        return ["No disturbance was simulated with 1F1B and with a message-driven pipeline."]
     gains = ", ".join(f"{disturbance.name} {percent(disturbance.gain(DRIVEN))}" for disturbance in disturbances)
     largest = max(disturbances, key=lambda disturbance: disturbance.gain(DRIVEN) or 0.0)
     fastest = sum(
         min((disturbance.mean(schedule) or float("inf"), schedule) for schedule in SCHEDULES)[1] == DRIVEN
         for disturbance in disturbances
     )
-    return (
-        f"Gain of a message-driven pipeline over 1F1B: {gains}. It gains most with: {largest.name}. It is the fastest "
-        f"schedule under {fastest} of {len(disturbances)} disturbances."
-    )
+    return [
+        f"Gain of a message-driven pipeline over 1F1B: {gains}.",
+        f"It gains most with: {largest.name}.",
+        f"It is the fastest schedule under {fastest} of {len(disturbances)} disturbances.",
+    ]
 
 
 @styled

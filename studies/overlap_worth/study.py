@@ -249,13 +249,13 @@ def _cells(case: OverlapCase) -> tuple[str, ...]:
     )
 
 
-def answer(rows: Sequence[SweepRow]) -> str:
+def answer(rows: Sequence[SweepRow]) -> list[str]:
     """The sentences that answer the study: the range of each overlap's gain, and the cases without a gain."""
     cases = [case for case in cases_in(rows) if case.gain(ALL) is not None]
     if not cases:
-        return "No case was simulated with and without overlaps."
+        return ["No case was simulated with and without overlaps."]
     of_each = (sentence for overlap in SINGLE for sentence in _one_overlap_sentences(cases, overlap))
-    return " ".join((*_all_together_sentences(cases), *_band_sentences(cases), *of_each))
+    return [*_all_together_sentences(cases), *_band_sentences(cases), *of_each]
 
 
 def _all_together_sentences(cases: Sequence[OverlapCase]) -> Iterator[str]:

@@ -275,10 +275,10 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     return [table("a training step on an oversubscribed fat tree, predicted", columns, *sections, names=3)]
 
 
-def answer(rows: Sequence[SweepRow]) -> str:
+def answer(rows: Sequence[SweepRow]) -> list[str]:
     """The sentences that answer the study: the costs of each placement, the least first."""
     _, *others = _ratios(rows)
-    return " ".join(sentence for placement in PLACEMENTS for sentence in _sentences(rows, placement, others))
+    return [sentence for placement in PLACEMENTS for sentence in _sentences(rows, placement, others)]
 
 
 def _sentences(rows: Sequence[SweepRow], placement: str, ratios: Sequence[str]) -> Iterator[str]:
@@ -303,9 +303,13 @@ def figure(rows: Sequence[SweepRow]) -> "Figure":
     for axis, ratio in zip(panels, ratios, strict=True):
         for index, placement in enumerate(PLACEMENTS):
             own = {job.layout: job.cost(ratio) for job in jobs if job.placement == placement}
-            places = [place + 0.27 * (index - 1) for place, name in enumerate(layouts) if name in own]
-            costs = [100 * (own[name] or 0.0) for name in layouts if name in own]
+            places = [place + 0.27 * (index - 1) for place in range(len(layouts))]
+            costs = [100 * (own.get(name) or 0.0) for name in layouts]
             axis.barh(places, costs, height=0.25, color=PALETTE[index], label=placement)
+            for place, name in zip(places, layouts, strict=True):
+                if own.get(name) is None:
+                    why = "not predicted" if name in own else "no pipeline"
+                    axis.text(0, place, f" {why}", va="center", fontsize=7, color=PALETTE[index])
         axis.set_yticks(range(len(layouts)), layouts if axis is panels[0] else [""] * len(layouts))
         axis.invert_yaxis()
         axis.set(title=ratio, xlabel="slower by [%]")

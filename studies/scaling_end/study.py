@@ -34,6 +34,7 @@ from quadrille.experiments.sweep.training_study import (
     StudyOptions,
     StudyPresentation,
     answer_study_points,
+    seconds_by_cause,
     step_cells,
     write_findings,
 )
@@ -160,22 +161,17 @@ def losses(curve: Sequence[SweepRow], row: SweepRow) -> dict[str, float]:
     Computing is slower where products are small, or where stages and ranks compute more than their share. The sum is
     1 - `efficiency`.
     """
-    first, own = _causes(curve[0]), _causes(row)
+    first, own = _gpu_seconds_by_cause(curve[0]), _gpu_seconds_by_cause(row)
     return {
         cause: (own.get(cause, 0.0) - first.get(cause, 0.0)) / gpu_seconds(row)
         for cause in dict.fromkeys((*first, *own))
     }
 
 
-def _causes(row: SweepRow) -> dict[str, float]:
-    """The GPU seconds of a step by cause: computing, exposed communication by axis, and waiting."""
-    step, gpus = row.answer, int(row.point["gpus"])
-    assert step.trained is not None
-    assert step.seconds is not None
-    parts = {"computing": step.compute_seconds or 0.0}
-    parts |= {f"{axis} exposed": seconds for axis, seconds in step.trained.exposed_seconds_by_axis.items()}
-    parts["waiting"] = step.seconds - sum(parts.values())
-    return {cause: gpus * seconds for cause, seconds in parts.items()}
+def _gpu_seconds_by_cause(row: SweepRow) -> dict[str, float]:
+    """The GPU seconds of a step by cause."""
+    gpus = int(row.point["gpus"])
+    return {cause: gpus * seconds for cause, seconds in seconds_by_cause(row.answer).items()}
 
 
 def tables(rows: Sequence[SweepRow]) -> "list[Group]":
@@ -206,9 +202,9 @@ def most_lost(curve: Sequence[SweepRow], row: SweepRow) -> str:
     return f"{cause} {percent(share, signed=False)}"
 
 
-def answer(rows: Sequence[SweepRow]) -> str:
+def answer(rows: Sequence[SweepRow]) -> list[str]:
     """The sentences that answer the study: the end for each model on each machine, and what is lost there."""
-    return " ".join(_sentence(job, curve) for job, curve in curves(rows).items())
+    return [_sentence(job, curve) for job, curve in curves(rows).items()]
 
 
 def _sentence(job: tuple[str, str], curve: Sequence[SweepRow]) -> str:

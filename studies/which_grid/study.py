@@ -258,7 +258,7 @@ def best_of(rows: Sequence[SweepRow], machine: str) -> SweepRow | None:
     return min(done, key=lambda row: row.answer.seconds or 0.0, default=None)
 
 
-def answer_sentences(per_node: dict[str, int], rows: Sequence[SweepRow]) -> str:
+def answer_sentences(per_node: dict[str, int], rows: Sequence[SweepRow]) -> list[str]:
     """The sentences that answer the study: the fastest grid of each machine, and the times of its other orders.
 
     Parameters
@@ -266,7 +266,7 @@ def answer_sentences(per_node: dict[str, int], rows: Sequence[SweepRow]) -> str:
     per_node : number of GPUs of a node, by the name of the machine
     rows : predicted rows
     """
-    return " ".join(_machine_sentence(machine, per_node[machine], rows) for machine in per_node)
+    return [_machine_sentence(machine, per_node[machine], rows) for machine in per_node]
 
 
 def _machine_sentence(machine: str, per_node: int, rows: Sequence[SweepRow]) -> str:

@@ -1,143 +1,313 @@
-"""`quadrille study which-scheme`: the predicted fastest tensor-parallel scheme by number of GPUs.
+"""`quadrille study which-scheme`: when 4D tensor parallelism trains a model faster than Megatron-LM's 1-D.
 
-The schemes are Megatron-LM (1-D), Optimus (2-D), Tesseract (2.5-D), Bian et al. (3-D) and 4D.
+    1-D    Megatron-LM's layouts: tensor ranks x with sequence parallelism, pipelines, data ranks with ZeRO 1
+    4D     AxoNN's layouts: z, y and x, pipelines, data ranks with ZeRO 1
 
-    strong    the batch stays the same
-    weak      the batch grows with the number of GPUs; the model stays the same
+Both are searched by `quadrille rank` (`quadrille.experiments.rank.ranked_layouts`) with the same batch, memory and
+precision: bfloat16, all overlaps, 1F1B or interleaved stages, full recomputation or none.  Other schemes can be named.
 
-Each scheme runs with all its overlaps, full recomputation and a data-parallel axis, on the fastest grid of the few that
-a closed form ranks first (`quadrille.experiments.sweep.best_grid`).
+    small batch    several GPUs share a sequence, as strong scaling ends
+    large batch    each GPU has several sequences
+    data hidden    what remains if sums over data ranks cost nothing: Megatron-LM can hide them beside the backward pass
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil, log2
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from quadrille.algorithms.figure_style import legend_below, new_figure, number_axis, styled
-from quadrille.experiments.output.tables import table
-from quadrille.experiments.sweep.point_predictions import predict_point
-from quadrille.experiments.sweep.sweep_result import NOT_REACHED, SweepRow
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.figure_style import (
+    MUTED_COLOUR,
+    PALETTE,
+    legend_below,
+    line_marks,
+    new_figure,
+    number_axis,
+    styled,
+)
+from quadrille.algorithms.training.scheme_catalogue import find_scheme
+from quadrille.experiments.output.tables import UNKNOWN, percent, table
+from quadrille.experiments.rank.ranked_layouts import MEGATRON, LayoutQuestion, fastest_layouts
+from quadrille.experiments.rank.search_options import ALL_OVERLAPS, pass_orders
+from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow
 from quadrille.experiments.sweep.training_study import (
-    ALL_OVERLAPS,
     STEP_COLUMNS,
     Findings,
-    Point,
     StudyOptions,
     StudyPresentation,
-    answer_study_points,
-    ratio_text,
+    answer_study_groups,
+    grid_text,
+    largest_cause,
+    seconds_by_cause,
     step_cells,
     write_findings,
 )
 from quadrille.runtime.host.console import run_as_program
+from quadrille.topologies.find_machine import find_machine
+from quadrille.topologies.machines.machine_catalogue import machine
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Group
 
-Scaling = Literal["strong", "weak"]
-SCALINGS: tuple[Scaling, ...] = ("strong", "weak")
-SCHEMES = ("megatron", "optimus", "tesseract", "bian", "4d")
-DIMENSIONS = {"megatron": "1-D", "optimus": "2-D", "tesseract": "2.5-D", "bian": "3-D", "4d": "4D"}
-QUESTION = "Which scheme of parallel training is the fastest, by number of GPUs?"
-"""Title of the figure."""
-COLOURS = {
-    "megatron": "#0072b2",
-    "optimus": "#e69f00",
-    "tesseract": "#cc79a7",
-    "bian": "#009e73",
-    "4d": "#d55e00",
+BASE = "megatron"
+DIMENSIONS = {BASE: "1-D", "optimus": "2-D", "tesseract": "2.5-D", "bian": "3-D", "4d": "4D"}
+SMALL, LARGE = BATCHES = ("small", "large")
+EQUAL = 0.03
+"""Relative difference of two times below which they count as equal: predictions are not more accurate."""
+OPTIONS = {
+    "overlap": (ALL_OVERLAPS,),
+    "recompute": (("none",), ("full",)),
+    "pipeline-schedule": pass_orders(("1f1b", "interleaved"), (2,)),
 }
+"""Values of the options that both schemes try; other options have the usual values of `quadrille rank`."""
+STAGES = (1, 2, 4, 8, 16)
+FITTING = 12
+"""Number of layouts that fit and are evaluated for each scheme and recomputation."""
+MOST_UNEVEN = 1024
+"""Largest number of GPUs that is searched though it is no power of two: larger ones have too many grids."""
+NOT_SEARCHED = "not searched"
+"""Words of the reason of such numbers of GPUs."""
+MOST_CAUSES = 3
+"""Number of causes that a sentence names."""
+OF_DATA = ("data exposed", "replica exposed")
+"""Causes that are sums over data ranks."""
+QUESTION = "When does 4D beat 1-D tensor parallelism?"
+"""Title of the figure."""
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScaledProblem:
-    """The training job.
+class SchemeQuestion:
+    """The training jobs.
 
     Parameters
     ----------
-    machine : name of the machine
-    gpt : name of the model
-    gpus : numbers of GPUs
-    batch : number of sequences of the global batch in strong scaling
-    each : number of sequences per GPU of the global batch in weak scaling
-    schemes : names of the schemes
+    models : names of the models
+    machines : names of the machines
+    gpus : numbers of GPUs; on a machine whose nodes they do not fill, the next power of two of nodes
+    sharing : number of GPUs that share a sequence of the small batch
+    each : number of sequences of each GPU of the large batch
+    schemes : names of the schemes, `megatron` and those that are compared with it
     """
 
-    machine: str = "perlmutter"
-    gpt: str = "5b"
-    gpus: tuple[int, ...] = (8, 64, 512, 4096)
-    batch: int = 512
+    models: tuple[str, ...] = ("llama3-70b",)
+    machines: tuple[str, ...] = ("h100-superpod", "gb200-nvl72", "jean-zay-a100")
+    gpus: tuple[int, ...] = (64, 4096)
+    sharing: int = 4
     each: int = 2
-    schemes: tuple[str, ...] = SCHEMES
+    schemes: tuple[str, ...] = (BASE, "4d")
 
-    def batch_on(self, scaling: Scaling, gpus: int) -> int:
-        """The number of sequences of the global batch on a number of GPUs."""
-        return self.batch if scaling == "strong" else self.each * gpus
+    def __post_init__(self) -> None:
+        names = list(dict.fromkeys(self.schemes))
+        for name in names:
+            find_scheme(name)
+        if BASE not in names or len(names) < 2:
+            raise InputError(f"schemes {','.join(names)}: {BASE} and at least one more is accepted")
+        numbers = [("gpus", count) for count in self.gpus] + [("sharing", self.sharing), ("each", self.each)]
+        for name, number in numbers:
+            if number < 1:
+                raise InputError(f"{name} {number}: a whole number from 1 is accepted")
+
+    def batch(self, size: str, gpus: int) -> int:
+        """The number of sequences of the small or large batch on a number of GPUs."""
+        return max(1, gpus // self.sharing) if size == SMALL else self.each * gpus
+
+    def jobs(self, options: StudyOptions) -> "list[Job]":
+        """The jobs: each model on each machine and number of GPUs.
+
+        Raises
+        ------
+        InputError : an unknown model, machine or scheme
+        """
+        schemes = {name: MEGATRON if name == BASE else find_scheme(name) for name in dict.fromkeys(self.schemes)}
+        jobs = []
+        for gpt in self.models:
+            for name in self.machines:
+                for gpus in dict.fromkeys(filled_nodes(name, asked) for asked in sorted(set(self.gpus))):
+                    point = {"model": gpt, "machine": name, "gpus": str(gpus)}
+                    model_on_machine = {
+                        "gpt": gpt,
+                        "gpus": gpus,
+                        "machine": find_machine(name, gpus=gpus),
+                        "powers_of_two": gpus & (gpus - 1) == 0,
+                    }
+                    questions = {
+                        (size, scheme): LayoutQuestion(
+                            **model_on_machine,  # type: ignore[arg-type]
+                            batch=self.batch(size, gpus),
+                            scheme=schemes[scheme],
+                            stages=STAGES,
+                            micro_batches=None,
+                            options=OPTIONS,
+                            fitting=FITTING,
+                            top=options.top,
+                            most_seconds=options.most_seconds,
+                        )
+                        for size in BATCHES
+                        for scheme in schemes
+                    }
+                    jobs.append(Job(point, questions))
+        return jobs
 
 
-QUICK = ScaledProblem(gpt="layers=1,hidden=2048,heads=16,sequence=2048,vocabulary=4096", gpus=(8,), batch=16, each=2)
-
-
-def main() -> None:
-    """Run the study on the default machine, and write the answer to `results/`."""
-    which_scheme(ScaledProblem(), StudyOptions.into_folder("which-scheme", RESULTS, jobs=2, most_seconds=120))
-
-
-def which_scheme(scaled: ScaledProblem, asking: StudyOptions) -> Findings:
-    """Predict every scheme on every number of GPUs, and print and write the results.
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A model on a number of GPUs of a machine, with the question about each batch and scheme.
 
     Parameters
     ----------
-    scaled : training job
-    asking : options of the search, and files of the results
+    point : model, machine and number of GPUs
+    questions : question by size of the batch and name of the scheme
+    """
+
+    point: dict[str, str]
+    questions: dict[tuple[str, str], LayoutQuestion]
+
+    def rows(self, answers: Sequence[SweepAnswer]) -> Iterator[tuple[dict[str, str], SweepAnswer]]:
+        """The point and the answer of each question."""
+        for ((size, scheme), question), answer_of_scheme in zip(self.questions.items(), answers, strict=True):
+            yield {**self.point, "size": size, "batch": str(question.batch), "scheme": scheme}, answer_of_scheme
+
+
+QUICK = SchemeQuestion(models=("llama3-8b",), machines=("h100-superpod",), gpus=(16,))
+
+
+def filled_nodes(name: str, gpus: int) -> int:
+    """A number of GPUs that fills a power of two of a machine's nodes, or is within a node.
+
+    >>> filled_nodes("h100-superpod", 512), filled_nodes("gb200-nvl72", 64), filled_nodes("gb200-nvl72", 512)
+    (512, 64, 576)
+
+    Parameters
+    ----------
+    name : name of the machine
 
     Raises
     ------
-    InputError : an unknown model or machine; a file that cannot be written; no possible point
+    InputError : an unknown machine
     """
-    asking.check()
-    points = list(points_of(scaled, asking))
-    answers = answer_study_points(points, predict_point, asking)
+    per_node = machine(name).node.gpus
+    return gpus if gpus <= per_node else int(per_node * 2 ** ceil(log2(gpus / per_node)))
+
+
+def main() -> None:
+    """Run the study on the default machines, and write the answer to `results/`."""
+    which_scheme(SchemeQuestion(), StudyOptions.into_folder("which-scheme", RESULTS, jobs=2, most_seconds=120))
+
+
+def which_scheme(asked: SchemeQuestion, options: StudyOptions) -> Findings:
+    """Find the best layout of every scheme for every job and batch, and print and write the results.
+
+    Parameters
+    ----------
+    asked : training jobs
+    options : options of the search, and files of the results
+
+    Raises
+    ------
+    InputError : an unknown model, machine or scheme; a file that cannot be written; no possible layout
+    """
+    options.check()
+    jobs = asked.jobs(options)
+    answers = answer_study_groups(jobs, layouts_of, [len(job.questions) for job in jobs], options)
+    rows = [row for job, of_job in zip(jobs, answers, strict=True) for row in job.rows(of_job)]
     flags = {
-        "machine": scaled.machine,
-        "gpt": scaled.gpt,
-        "batch": str(scaled.batch),
-        "each": str(scaled.each),
-        "overlap": ALL_OVERLAPS,
-        "recompute": "full",
+        "overlap": "oar,ors,oag",
+        "recompute": "none,full",
+        "zero": "1",
+        "sharing": str(asked.sharing),
+        "each": str(asked.each),
     }
-    results = [(point, answer) for (point, _), answer in zip(points, answers, strict=True)]
-    return write_findings("which-scheme", flags, results, StudyPresentation(tables, answer, figure), asking)
+    return write_findings("which-scheme", flags, rows, StudyPresentation(tables, answer, figure), options)
 
 
-def points_of(scaled: ScaledProblem, asking: StudyOptions) -> Iterator[Point]:
-    """The points of all schemes, scalings and numbers of GPUs, the smallest number of GPUs first."""
-    for gpus in scaled.gpus:
-        for scaling in SCALINGS:
-            for scheme in scaled.schemes:
-                batch = scaled.batch_on(scaling, gpus)
-                search = asking.search(scaled.gpt, batch, gpus, scaled.machine, scheme=scheme)
-                yield {"scaling": scaling, "gpus": str(gpus), "batch": str(batch), "scheme": scheme}, search
+def layouts_of(job: Job) -> tuple[SweepAnswer, ...]:
+    """The best layout of each question of a job; the reason for numbers of GPUs with too many grids."""
+    gpus = int(job.point["gpus"])
+    if gpus > MOST_UNEVEN and gpus & (gpus - 1):
+        reason = f"{gpus:,} GPUs are {NOT_SEARCHED}: a power of two, or at most {MOST_UNEVEN:,} GPUs, is accepted"
+        return (SweepAnswer(reason=reason),) * len(job.questions)
+    return tuple(fastest_layouts(question)[0] for question in job.questions.values())
+
+
+def base_of(rows: Sequence[SweepRow], row: SweepRow) -> SweepRow | None:
+    """The row of Megatron-LM's 1-D layout of the same job and batch; None if it has no time."""
+    point = {**row.point, "scheme": BASE}
+    return next((base for base in rows if base.point == point and base.answer.seconds is not None), None)
+
+
+def saving(rows: Sequence[SweepRow], row: SweepRow) -> float | None:
+    """The share of 1-D's time that a layout saves; negative if it is slower; None if a time is missing."""
+    base = base_of(rows, row)
+    if base is None or row.answer.seconds is None:
+        return None
+    return 1 - row.answer.seconds / (base.answer.seconds or 1.0)
+
+
+def saved_by_cause(rows: Sequence[SweepRow], row: SweepRow) -> dict[str, float]:
+    """The time that a layout saves of 1-D's, by cause, as shares of 1-D's time; the sum is `saving`."""
+    base = base_of(rows, row)
+    if base is None or row.answer.seconds is None:
+        return {}
+    own, of_base = seconds_by_cause(row.answer), seconds_by_cause(base.answer)
+    return {
+        cause: (of_base.get(cause, 0.0) - own.get(cause, 0.0)) / (base.answer.seconds or 1.0)
+        for cause in dict.fromkeys((*of_base, *own))
+    }
+
+
+def saving_with_data_hidden(rows: Sequence[SweepRow], row: SweepRow) -> float | None:
+    """The share of 1-D's time that a layout saves if both hide all communication of data ranks; None without a time."""
+    base = base_of(rows, row)
+    if base is None or row.answer.seconds is None:
+        return None
+    return 1 - _without_data(row.answer) / _without_data(base.answer)
+
+
+def _without_data(step: SweepAnswer) -> float:
+    """The time of a step without the exposed communication of data ranks [s]."""
+    return sum(seconds for cause, seconds in seconds_by_cause(step).items() if cause not in OF_DATA)
 
 
 def tables(rows: Sequence[SweepRow]) -> "list[Group]":
-    """The tables of the schemes, one for each scaling."""
-    columns = ("GPUs", "batch", "scheme", *STEP_COLUMNS)
-    groups = []
-    for scaling in SCALINGS:
-        sections = [
-            [
-                (row.point["gpus"], row.point["batch"], scheme_label(row.point["scheme"]), *step_cells(row.answer))
-                for row in rows
-                if row.point["scaling"] == scaling and row.point["gpus"] == gpus
-            ]
-            for gpus in dict.fromkeys(row.point["gpus"] for row in rows)
-        ]
-        groups.append(table(f"{scaling} scaling, predicted", columns, *sections, names=4))
-    return groups
+    """The table of the best layouts: a section for each job, a row for each batch and scheme."""
+    columns = (
+        "model",
+        "machine",
+        "GPUs",
+        "batch",
+        "scheme",
+        *STEP_COLUMNS,
+        "recompute",
+        "saves",
+        "data hidden",
+        "most lost to",
+    )
+    jobs = dict.fromkeys(_job(row) for row in rows)
+    sections = [[_cells(rows, row) for row in rows if _job(row) == job] for job in jobs]
+    return [table("the best layout of each scheme, predicted", columns, *sections, names=5)]
+
+
+def _job(row: SweepRow) -> tuple[str, ...]:
+    return row.point["model"], row.point["machine"], row.point["gpus"]
+
+
+def _cells(rows: Sequence[SweepRow], row: SweepRow) -> tuple[str, ...]:
+    point, step = row.point, row.answer
+    savings = (None, None) if point["scheme"] == BASE else (saving(rows, row), saving_with_data_hidden(rows, row))
+    lost = (step.reason or "")[:80] if step.seconds is None else largest_cause(step)
+    return (
+        *_job(row),
+        point["batch"],
+        scheme_label(point["scheme"]),
+        *step_cells(step),
+        step.remarks[0].removeprefix("recompute ") if step.remarks else UNKNOWN,
+        *(percent(saved) for saved in savings),
+        lost,
+    )
 
 
 def scheme_label(scheme: str) -> str:
@@ -149,95 +319,88 @@ def scheme_label(scheme: str) -> str:
     return f"{DIMENSIONS[scheme]} ({scheme})"
 
 
-def answer(rows: Sequence[SweepRow]) -> str:
-    """The sentences that answer the study: the fastest scheme by number of GPUs, and the times of the others.
+def answer(rows: Sequence[SweepRow]) -> list[str]:
+    """The sentences that answer the study: when each scheme is faster than 1-D, by how much, and why."""
+    curves = dict.fromkeys((*_job(row)[:2], row.point["size"], row.point["scheme"]) for row in rows)
+    sentences = [_sentence(rows, curve) for curve in curves if curve[-1] != BASE]
+    return [sentence for sentence in sentences if sentence]
 
-    Numbers of GPUs on which some schemes were not predicted are left out.
-    """
-    return " ".join(sentence for scaling in SCALINGS for sentence in _sentences(rows, scaling))
+
+def curve_rows(rows: Sequence[SweepRow], curve: tuple[str, ...]) -> list[SweepRow]:
+    """The rows of a model, a machine, a size of the batch and a scheme that have a saving."""
+    return [
+        row
+        for row in rows
+        if (*_job(row)[:2], row.point["size"], row.point["scheme"]) == curve and saving(rows, row) is not None
+    ]
 
 
-def _sentences(rows: Sequence[SweepRow], scaling: Scaling) -> Iterator[str]:
-    """The sentences about one scaling."""
-    own = [row for row in rows if row.point["scaling"] == scaling]
-    cut_short = {row.point["gpus"] for row in own if row.answer == NOT_REACHED}
-    by_gpus: dict[str, list[SweepRow]] = {}
-    for row in own:
-        if row.answer.seconds is not None and row.point["gpus"] not in cut_short:
-            by_gpus.setdefault(row.point["gpus"], []).append(row)
-    winners = {gpus: min(schemes, key=_seconds).point["scheme"] for gpus, schemes in by_gpus.items()}
-    if not winners:
-        return
-    gpus_by_winner = {
-        scheme: [gpus for gpus, winner in winners.items() if winner == scheme]
-        for scheme in dict.fromkeys(winners.values())
+def _sentence(rows: Sequence[SweepRow], curve: tuple[str, ...]) -> str:
+    """When a scheme is faster than 1-D for a model, a machine and a size of the batch, and why; empty if unknown."""
+    model, name, _, scheme = curve
+    own = curve_rows(rows, curve)
+    if not own:
+        return ""
+    savings = [(row, saving(rows, row) or 0.0) for row in own]
+    times = {
+        "faster": [f"{percent(share, signed=False)} on {_gpus(row)}" for row, share in savings if share >= EQUAL],
+        "slower": [f"{percent(-share, signed=False)} on {_gpus(row)}" for row, share in savings if share <= -EQUAL],
     }
-    where = "; ".join(
-        f"{scheme_label(scheme)} on {', '.join(_count(count) for count in on)} GPUs"
-        for scheme, on in gpus_by_winner.items()
+    parts = [f"{word} by {', '.join(texts)}" for word, texts in times.items() if texts]
+    equal = [_gpus(row) for row, share in savings if abs(share) < EQUAL]
+    parts += [f"equal on {', '.join(equal)}"] if equal else []
+    per_gpu = int(own[0].point["batch"]) / int(own[0].point["gpus"])
+    job = f"On {name} with {per_gpu:g} sequences for each GPU"
+    text = f"{job}, {scheme_label(scheme)} trains {model} {'; '.join(parts)} GPUs."
+    decisive, share = max(savings, key=lambda pair: abs(pair[1]))
+    return text if abs(share) < EQUAL else f"{text} {_why(rows, decisive)}"
+
+
+def _gpus(row: SweepRow) -> str:
+    return f"{int(row.point['gpus']):,}"
+
+
+def _why(rows: Sequence[SweepRow], row: SweepRow) -> str:
+    """The causes by which a layout differs most from 1-D, as shares of 1-D's time, and what hidden sums would leave."""
+    base = base_of(rows, row)
+    assert base is not None
+    causes = sorted(saved_by_cause(rows, row).items(), key=lambda cause: -abs(cause[1]))[:MOST_CAUSES]
+    shares = ", ".join(f"{percent(-share)} {cause}" for cause, share in causes)
+    left = percent(saving_with_data_hidden(rows, row))
+    return (
+        f"On {_gpus(row)} GPUs {grid_text(row.answer)} has, in shares of the time on {grid_text(base.answer)}, "
+        f"{shares}; with all sums over data hidden it saves {left}."
     )
-    yield f"{scaling.capitalize()} scaling is fastest with {where}."
-    for gpus in dict.fromkeys((next(iter(winners)), list(winners)[-1])):
-        ordered = sorted(by_gpus[gpus], key=_seconds)
-        if len(ordered) > 1:
-            behind = ", ".join(
-                f"{scheme_label(row.point['scheme'])} takes {ratio_text(_seconds(row) / _seconds(ordered[0]))} as long"
-                for row in ordered[1:]
-            )
-            best = scheme_label(ordered[0].point["scheme"])
-            yield f"On {_count(gpus)} GPUs {best} takes {_seconds(ordered[0]):.3g} s; {behind}."
-    last = by_gpus[list(winners)[-1]]
-    hidden = ", ".join(f"{row.point['scheme']} {100 * _exposed(row):.0f} %" for row in sorted(last, key=_exposed))
-    least = min(_compute(row) for row in last)
-    longer = ", ".join(
-        f"{row.point['scheme']} {ratio_text(_compute(row) / least)}" for row in sorted(last, key=_compute)
-    )
-    yield f"There communication that nothing hides is of the step: {hidden}; computing takes of the least: {longer}."
-
-
-def _seconds(row: SweepRow) -> float:
-    """The time of a step [s]."""
-    assert row.answer.seconds is not None
-    return row.answer.seconds
-
-
-def _exposed(row: SweepRow) -> float:
-    """The share of exposed communication in the step."""
-    return (row.answer.exposed_seconds or 0.0) / _seconds(row)
-
-
-def _compute(row: SweepRow) -> float:
-    """The computing time of a step [s]."""
-    assert row.answer.compute_seconds is not None
-    return row.answer.compute_seconds
-
-
-def _count(gpus: str) -> str:
-    """A number of GPUs with thousands separators."""
-    return f"{int(gpus):,}"
 
 
 @styled
 def figure(rows: Sequence[SweepRow]) -> "Figure":
-    """The figure of each scheme's share of peak by number of GPUs, with one panel for each scaling."""
-    drawing = new_figure(9, 4.4, question=QUESTION, setting="predicted")
-    for axis, scaling in zip(drawing.subplots(1, 2, sharey=True), SCALINGS, strict=True):
-        for scheme in dict.fromkeys(row.point["scheme"] for row in rows):
-            line = [
-                (int(row.point["gpus"]), row.answer.trained.percent_of_peak)
-                for row in rows
-                if row.point["scheme"] == scheme and row.point["scaling"] == scaling and row.answer.trained is not None
-            ]
-            axis.plot(
-                *zip(*line, strict=True) if line else ((), ()),
-                marker="o",
-                color=COLOURS[scheme],
-                label=scheme_label(scheme),
-            )
-        gpus = sorted({int(row.point["gpus"]) for row in rows})
-        number_axis(axis.xaxis, gpus)
-        axis.set(xlabel="GPUs", title=f"{scaling} scaling", ylim=(0, None))
-    drawing.axes[0].set_ylabel("hardware flop/s, % of peak")
+    """The speed of each scheme against 1-D by number of GPUs, with a panel for each model on a machine."""
+    jobs = list(dict.fromkeys(_job(row)[:2] for row in rows))
+    schemes = [scheme for scheme in dict.fromkeys(row.point["scheme"] for row in rows) if scheme != BASE]
+    setting = "against 1-D's best layout with the same batch, predicted"
+    drawing = new_figure(max(5.0, 3.4 * len(jobs)), 4.2, question=QUESTION, setting=setting)
+    panels = drawing.subplots(1, len(jobs), sharey=True, squeeze=False)[0]
+    for panel, (model, name) in zip(panels, jobs, strict=True):
+        own = [row for row in rows if _job(row)[:2] == (model, name)]
+        for number, (scheme, size) in enumerate((scheme, size) for scheme in schemes for size in BATCHES):
+            curve = curve_rows(rows, (model, name, size, scheme))
+            speeds = [1 / (1 - (saving(rows, row) or 0.0)) for row in curve]
+            hidden = [1 / (1 - (saving_with_data_hidden(rows, row) or 0.0)) for row in curve]
+            counts = [int(row.point["gpus"]) for row in curve]
+            label = f"{scheme_label(scheme)}, {size} batch"
+            (line,) = panel.plot(counts, speeds, label=label, **line_marks(number))
+            panel.plot(counts, hidden, ":", color=line.get_color(), label=f"{label}, sums over data hidden")
+        for row in own:
+            if row.point["scheme"] != BASE and saving(rows, row) is None:
+                word = "not searched" if NOT_SEARCHED in (row.answer.reason or "") else "no layout"
+                panel.text(int(row.point["gpus"]), 1, word, ha="right", va="bottom", fontsize=7)
+        panel.axhline(1, color=MUTED_COLOUR, linestyle=":")
+        panel.axhspan(1 - EQUAL, 1 + EQUAL, color=PALETTE[6], alpha=0.15, label="equal within 3 %")
+        panel.set_title(f"{model}\n{name}", fontsize=9)
+        number_axis(panel.xaxis, sorted({int(row.point["gpus"]) for row in own}))
+        panel.set_xlabel("GPUs")
+    panels[0].set_ylabel("time of 1-D / time of the scheme")
     legend_below(drawing)
     return drawing
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 from itertools import pairwise
 from math import prod
 
-import msgspec
 import pytest
 
 from quadrille.algorithms.errors import InputError
@@ -18,13 +17,12 @@ from quadrille.experiments.predict.training_step import simulated_step
 from quadrille.experiments.sweep.best_grid import GRID_FORMS, ranked_steps
 from quadrille.experiments.sweep.point_predictions import predict_point
 from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow
-from quadrille.experiments.sweep.training_study import Findings, StudyOptions, excluded_lines, grid_text
+from quadrille.experiments.sweep.training_study import StudyOptions, excluded_lines, grid_text
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes, iteration_times
 from quadrille.simulator.simulate import simulate
 from quadrille.studies.better_network import study as better
 from quadrille.studies.overlap_worth import study as worth
 from quadrille.studies.which_grid import study as which_grid
-from quadrille.studies.which_scheme import study as which_scheme
 from tests.support.by_words import step_predicted
 
 SMALL = "layers=9,hidden=512,heads=8,sequence=256,vocabulary=2048"
@@ -174,41 +172,6 @@ def test_all_overlaps_together_are_never_slower_than_none(grid):
 # The studies themselves
 
 
-@pytest.fixture(scope="module")
-def schemes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("schemes")
-    scaled = which_scheme.ScaledProblem(gpt=SHALLOW, gpus=(4, 8), batch=16, each=2, schemes=("megatron", "bian", "4d"))
-    asking = StudyOptions(top=1, json=str(folder / "found.json"), plot=str(folder / "found.png"))
-    return which_scheme.which_scheme(scaled, asking), folder
-
-
-def test_which_scheme_asks_every_scheme_everywhere_and_names_the_fastest(schemes):
-    found, folder = schemes
-    assert len(found.rows) == 2 * 2 * 3
-    for row in found.rows:
-        grid = row.answer.grid_lengths
-        assert (row.answer.reason is None) == (row.answer.seconds is not None)
-        if grid is not None:
-            assert row.answer.ranks == int(row.point["gpus"])
-    for scaling in which_scheme.SCALINGS:
-        some = [row for row in found.rows if row.point["scaling"] == scaling and row.point["gpus"] == "8"]
-        best = min((row for row in some if row.answer.seconds), key=lambda row: row.answer.seconds)
-        assert (
-            f"On 8 GPUs {which_scheme.scheme_label(best.point['scheme'])} takes {best.answer.seconds:.3g} s"
-            in found.answer
-        )
-    kept = msgspec.json.decode((folder / "found.json").read_bytes())
-    assert kept.pop("schema") == "quadrille/findings/1"
-    assert msgspec.convert(kept, Findings).rows == found.rows
-    assert (folder / "found.png").read_bytes()[1:4] == b"PNG"
-
-
-def test_strong_scaling_keeps_the_batch_and_weak_scaling_that_of_a_gpu(schemes):
-    found, _ = schemes
-    batches = {(row.point["scaling"], row.point["gpus"]): row.point["batch"] for row in found.rows}
-    assert batches == {("strong", "4"): "16", ("strong", "8"): "16", ("weak", "4"): "8", ("weak", "8"): "16"}
-
-
 def test_overlap_worth_keeps_the_grid_of_a_case_and_counts_gains_against_none(capsys):
     around = worth.OverlapQuestion(gpt=SHALLOW, gpus=(4,), each=(2,), bandwidths=(), grids=("z=4", "x=4"))
     found = worth.overlap_worth(around, StudyOptions(top=1))
@@ -270,14 +233,6 @@ def test_a_large_domain_has_the_machines_own_gpus_links_and_nics():
 @pytest.mark.parametrize(
     ("ask", "words"),
     [
-        (
-            lambda: which_scheme.which_scheme(which_scheme.ScaledProblem(schemes=("4d", "5d")), StudyOptions()),
-            "scheme '5d'",
-        ),
-        (
-            lambda: which_scheme.which_scheme(which_scheme.ScaledProblem(machine="nowhere"), StudyOptions()),
-            "machine 'nowhere'",
-        ),
         (lambda: worth.overlap_worth(worth.OverlapQuestion(gpt="7z"), StudyOptions()), "model '7z'"),
         (lambda: which_grid.which_grid(which_grid.GridQuestion(gpt="7z"), StudyOptions()), "model '7z'"),
         (

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from quadrille.experiments.sweep.layouts import Layout
+from quadrille.experiments.sweep.sweep_result import SweepAnswer
 from quadrille.experiments.sweep.training_study import StudyOptions
 from quadrille.simulator.machine.network import network_of
 from quadrille.studies.bandwidth_or_memory import study as resources
@@ -41,11 +43,34 @@ def test_every_resource_is_searched_and_memory_is_never_slower(findings):
         assert row.answer.fits
 
 
+def test_the_layout_of_the_machine_as_it_is_is_a_candidate_with_every_resource():
+    """The closed form alone would choose the slower of two layouts where a resource changes their order."""
+    job, *_ = resources.jobs_of(replace(SMALL, options=resources.OPTIONS[:2]), StudyOptions(top=1))
+    plain, *more = resources.fastest_steps(job)
+    assert len(more) == len(job.searches) - 1
+    assert all(step.seconds <= plain.seconds * (1 + 1e-9) for step in more)
+    slow = replace(job.searches["memory"], experiments=job.searches["memory"].experiments[1:])  # recomputes all
+    _, of_plain = resources.fastest_step(job.searches[resources.AS_IT_IS])
+    assert resources.fastest_step(slow)[0].seconds > plain.seconds
+    assert resources.fastest_step(slow, of_plain)[0].seconds == pytest.approx(plain.seconds)
+
+
+def test_a_gain_that_is_missing_is_marked_in_the_figure(findings):
+    rows = [
+        msgspec.structs.replace(row, answer=SweepAnswer(reason="too large")) if row.point["twice"] == "peak" else row
+        for row in findings.rows
+    ]
+    (axis,) = resources.figure([row for row in rows if row.point["twice"] != "NVLink"]).axes
+    assert sorted(text.get_text().strip() for text in axis.texts) == ["not predicted", "the machine has none"]
+    assert not resources.figure(findings.rows).axes[0].texts
+
+
 def test_the_fastest_layout_is_no_slower_than_any_of_its_options_alone():
-    (_, point), *_ = resources.points_of(replace(SMALL, options=resources.OPTIONS[:2]), StudyOptions(top=1))
-    every = resources.fastest_step(replace(point, top=3)).seconds
+    job, *_ = resources.jobs_of(replace(SMALL, options=resources.OPTIONS[:2]), StudyOptions(top=1))
+    point = job.searches[resources.AS_IT_IS]
+    every = resources.fastest_step(replace(point, top=3))[0].seconds
     alone = [
-        resources.fastest_step(replace(point, experiments=(experiment,), top=1)).seconds
+        resources.fastest_step(replace(point, experiments=(experiment,), top=1))[0].seconds
         for experiment in point.experiments
     ]
     assert every <= min(alone) * (1 + 1e-9)
@@ -58,7 +83,8 @@ def test_twice_everything_and_half_the_latency_shortens_a_step_by_little_less_th
     seconds = []
     for settings in ((), EVERYTHING):
         machine = find_machine("h100-superpod", settings, gpus=16)
-        seconds.append(resources.fastest_step(resources.SearchedStep((experiment,), machine, 1, 60.0)).seconds)
+        search = resources.SearchedStep((experiment,), machine, 1, 60.0)
+        seconds.append(resources.fastest_step(search)[0].seconds)
     assert 0.5 * (1 - 1e-9) <= seconds[1] / seconds[0] < 0.65
 
 

@@ -76,7 +76,8 @@ def test_the_layout_along_data_has_every_gpu_there(rows):
 
 
 def test_the_answer_names_the_best_and_the_figure_has_a_bar_for_each_layout(rows):
-    assert answer(rows).startswith(f"The best layout of small on 8 GPUs of h100-superpod is {rows[0].answer.grid}: ")
+    (text,) = answer(rows)
+    assert text.startswith(f"The best layout of small on 8 GPUs of h100-superpod is {rows[0].answer.grid}: ")
     axes = figure(rows).axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == list(LAYOUTS)
     top = max(bar.get_y() + bar.get_height() for bar in axes.patches)

@@ -57,12 +57,17 @@ def test_the_uplink_of_a_rack_has_the_bandwidth_of_its_nics_over_the_ratio(ratio
 
 
 def test_the_answer_has_the_costs_of_the_rows():
-    def row(placement: str, ratio: str, seconds: float) -> tuple[dict[str, str], SweepAnswer]:
+    def row(placement: str, ratio: str, seconds: float | None) -> tuple[dict[str, str], SweepAnswer]:
         point = {"model": "m", "layout": "data", "placement": placement, "oversubscription": ratio}
         return point, SweepAnswer(seconds=seconds)
 
     rows, _ = sweep_rows([row(tree.PACKED, "1:1", 2.0), row(tree.PACKED, "2:1", 2.5)])
-    assert tree.answer(rows) == "Packed, 2:1 costs data +25.0 %."
+    assert tree.answer(rows) == ["Packed, 2:1 costs data +25.0 %."]
+    (axis,) = tree.figure(rows).axes
+    assert {text.get_text().strip() for text in axis.texts} == {"no pipeline"}
+    rows, _ = sweep_rows([row(tree.PACKED, "1:1", 2.0), row(tree.PACKED, "2:1", None)])
+    (axis,) = tree.figure(rows).axes
+    assert "not predicted" in {text.get_text().strip() for text in axis.texts}
 
 
 def test_gpus_that_do_not_fill_racks_are_refused_in_one_line():

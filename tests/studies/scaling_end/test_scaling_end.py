@@ -64,7 +64,7 @@ def test_losses_add_up_to_the_lost_efficiency_and_the_largest_is_named(curve):
 
 
 def test_the_answer_says_where_it_ends_and_what_is_lost(curve):
-    text = answer(curve)
+    (text,) = answer(curve)
     assert text.startswith(
         "Strong scaling of gpt on alps ends at 64 GPUs, by a gain of 20.0 %: 8.00 s on 8 (100.0 %), "
     )
