@@ -14,7 +14,7 @@ buffers           the rest: activation gradients, temporaries of one layer, redu
 from typing import Literal, get_args
 
 from quadrille.algorithms.analysis.storage import Storage, storage
-from quadrille.algorithms.analysis.volumes import storages_of_classes
+from quadrille.algorithms.analysis.volumes import storages_of_stages
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.ops import AllGather, reads, writes
 from quadrille.algorithms.schedule.parts import Coordinates
@@ -70,8 +70,8 @@ def kinds_of_tensors(rank_storage: Storage, schedule: Schedule) -> dict[str, Kin
 
 
 def largest_memory(schedule: Schedule, choices: Choices) -> dict[Kind, int]:
-    """Bytes by kind of the rank that needs most, among representatives of all classes."""
-    return _by_kind(max(storages_of_classes(schedule, choices), key=lambda each: each.bytes), schedule)
+    """Bytes by kind of the rank that needs most, on any pipeline stage."""
+    return _by_kind(max(storages_of_stages(schedule, choices), key=lambda each: each.bytes), schedule)
 
 
 def _names(schedule: Schedule, mixed: bool) -> dict[str, Kind]:

@@ -23,6 +23,8 @@ from quadrille.topologies.network import Network
 
 KEPT = 64
 """Number of samples whose costs are kept for other numbers of stages and microbatches."""
+MEMORIES_KEPT = 64
+"""Number of experiments whose memory is kept for other bandwidths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,14 @@ def step_estimate(experiment: TrainingExperiment, machine: Machine) -> StepEstim
         model = model.at_once(ring_bandwidths(experiment.grid, model, network_of(machine)))
     costs_of = lru_cache(KEPT)(lambda sampled: sample_costs(sampled, model))
     step = closed_form_step(experiment, costs_of, model)
-    memory = largest_memory(experiment.applied_schedule(), execution.choices)
-    return StepEstimate(step.seconds, {str(kind): size for kind, size in memory.items()})
+    return StepEstimate(step.seconds, _memory_bytes_by_kind(experiment))
+
+
+@lru_cache(MEMORIES_KEPT)
+def _memory_bytes_by_kind(experiment: TrainingExperiment) -> Mapping[str, int]:
+    """The memory of the fullest rank by kind, which the bandwidths of the machine do not change [B]."""
+    memory = largest_memory(experiment.applied_schedule(), experiment.execution.choices)
+    return {str(kind): size for kind, size in memory.items()}
 
 
 def ring_bandwidths(grid: Grid, model: ClosedFormModel, net: Network) -> dict[tuple[int, int], float]:

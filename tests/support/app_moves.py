@@ -17,6 +17,9 @@ KNOBS = ("network", "node", "micro_batch")
 QUESTIONS = {
     "llama3-70b": Settings(gpus=1024, batch=2048),
     "mixtral-8x7b": Settings(model="mixtral-8x7b", gpus=1024, batch=2048, tensor=2, expert=8),
+    "deepseek-v3": Settings(
+        model="deepseek-v3", gpus=1024, batch=2048, tensor=1, pipeline=16, expert=64, scheme="megatron"
+    ),
 }
 COMMAND = "document.querySelector('#command')?.innerText"
 ANSWERED = (

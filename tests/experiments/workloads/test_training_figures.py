@@ -11,6 +11,7 @@ from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.memory import largest_memory
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.offload import Offload
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
@@ -86,6 +87,8 @@ def possible_steps(seed, count):
 def test_the_largest_memory_is_that_of_the_fullest_of_all_ranks(seed):
     for experiment, buffers in possible_steps(seed, 4):
         assert experiment_peak_bytes(experiment) == max(each.bytes for each in buffers), experiment
+        kinds = largest_memory(experiment.applied_schedule(), experiment.execution.choices)
+        assert sum(kinds.values()) == max(each.bytes + each.host_bytes for each in buffers), experiment
 
 
 @pytest.mark.parametrize("stages", [(1, 6, 1), (3, 2, 3)])
