@@ -154,6 +154,15 @@ def _end_iterations(program: Program, coordinates: Coordinates) -> Iterator[tupl
             yield entry, coordinates
 
 
+def _within_loops(program: Program, loops: tuple[Repeat, ...] = ()) -> Iterator[tuple[Op, tuple[Repeat, ...]]]:
+    """Yields every op written in the program, once, with the loops around it, outermost first."""
+    for entry in program:
+        if isinstance(entry, Repeat):
+            yield from _within_loops(entry.body, (*loops, entry))
+        else:
+            yield entry, loops
+
+
 class _TrackedNames:
     """The names under which a tensor is tracked: those of its bands if it has bands, that of the whole tensor for a
     bucket in its buffer, otherwise its own.
@@ -188,16 +197,21 @@ class _Pending:
 
 @dataclass(slots=True)
 class _Sums:
-    """Follows partial sums through the program of a role, and checks each reduction."""
+    """Follows partial sums through the program of a role, and checks each reduction.
+
+    A tensor with a copy for each iteration may be all-reduced in a loop whose first or last iterations are peeled: it
+    is a partial sum again where a peeled iteration, which has the same all-reduce, begins.
+    """
 
     schedule: Schedule
     pending: _Pending
+    reduced: dict[str, tuple[str, frozenset[Axis], tuple[Repeat, ...]]] = field(default_factory=dict)
     zeros: set[str] = field(default_factory=set)
     maxima: set[str] = field(default_factory=set)
 
     def follow(self, role: Role) -> None:
-        for op in ops(role.program):
-            self._enter(op)
+        for op, loops in _within_loops(role.program):
+            self._enter(op, loops)
         for name in self.schedule.outputs:
             pending_axes = self._of_several_ranks(self.pending[name])
             if pending_axes:
@@ -205,10 +219,24 @@ class _Sums:
                     f"schedule {self.schedule.name}: {name} is never summed over {', '.join(sorted(pending_axes))}"
                 )
 
-    def _enter(self, op: Op) -> None:
+    def _enter(self, op: Op, loops: tuple[Repeat, ...]) -> None:
+        for name in {*reads(op), *writes(op)} & self.reduced.keys():
+            if self._is_peeled(name, loops):
+                self.pending[name] = self.reduced.pop(name)[1]
         zeros = self.zeros - {*writes(op)}
+        if isinstance(op, AllReduce):
+            self.reduced |= {name: (op.name, self._of(name), loops) for name in op.buffers}
         self._follow(op)
         self.zeros = zeros | ({op.into} if isinstance(op, Pointwise) and op.function == "zero" else set())
+
+    def _is_peeled(self, name: str, loops: tuple[Repeat, ...]) -> bool:
+        """Whether these loops are other iterations of those in which a tensor was all-reduced."""
+        reduction, _, of_reduction = self.reduced[name]
+        for entry, reduced_in in zip(loops, of_reduction, strict=False):
+            if entry is not reduced_in:
+                has_copies = entry.loop == reduced_in.loop and entry.loop in dict(self.schedule.tensors[name].copies)
+                return has_copies and any(op.name == reduction for op in ops(entry.body))
+        return False
 
     def _follow(self, op: Op) -> None:
         match op:

@@ -101,7 +101,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     approximate : keys of a `config.json` that the schedule does not follow, each with what it does instead
     """
 
-    overlap: tuple[Literal["oar", "ors", "oag"], ...] = ()
+    overlap: tuple[Literal["oar", "ors", "oag", "ogr", "opg"], ...] = ()
     bands: Size | UnsetType = UNSET
     jitter: str | UnsetType = UNSET
     gathered: Literal["keep", "again"] = "again"

@@ -18,6 +18,8 @@ buffer again, so that the reduce-scatter overlaps the next layer's backward pass
 `repeat layer, N, from K` is a loop of N iterations over the index `layer`, which begins at K (0 if omitted); with
 `backwards` the same indices run downwards.  `scatter` is a reduce-scatter.
 
+A gradient that is all-reduced in the same iteration (`reductions_in_passes.py`) keeps its ops there.
+
 The first iteration is peeled, and the ops of the last iteration follow the loop.  There, and after reduce-scatters
 outside of layer loops, the ops move down to the first op that uses the same tensors: of a parameter in host memory, to
 the loop that updates its buckets.
@@ -28,7 +30,7 @@ from dataclasses import dataclass, replace
 from quadrille.algorithms.analysis.storage import is_single_rank
 from quadrille.algorithms.passes.rewriting import is_layer_loop, least_iterations, sum_of
 from quadrille.algorithms.schedule.expressions import Affine
-from quadrille.algorithms.schedule.ops import Compute, Op, ReduceScatter, reads, writes
+from quadrille.algorithms.schedule.ops import AllReduce, Compute, Op, ReduceScatter, reads, writes
 from quadrille.algorithms.schedule.program import Program, Repeat, ops
 from quadrille.algorithms.schedule.schedule import Schedule
 
@@ -102,6 +104,8 @@ def _gradient_uses(schedule: Schedule, entry: Repeat) -> tuple[GradientUses, ...
         if any(position in (*gradient.early, *gradient.late) for gradient in gradients):
             continue
         uses = _uses(schedule, body, position, op.into)
+        if any(isinstance(body[use], AllReduce) for use in uses):
+            continue
         second_scatters = [use for use in uses if _is_overlapped_scatter(schedule, body[use])]
         early = tuple(use for use in uses if not second_scatters or use <= second_scatters[0])
         if any(isinstance(body[use], Compute) for use in early):

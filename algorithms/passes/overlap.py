@@ -8,13 +8,18 @@ A pass changes ordering edges and the order of ops in lanes; it never changes wh
     oag   overlapped all-gather: the next weight is gathered while a product uses the current one (`prefetch.py`);
           for a single product, what its gradients need is gathered during the product, into a second buffer; panels
           are sent ahead
+    ogr   overlapped gradient reduction: gradients are reduced over data, layer by layer, while earlier layers are
+          in their backward pass (`reductions_in_passes.py`)
+    opg   overlapped parameter gather: ZeRO 1 and 2 gather the weights of all layers at the start of a step, and a
+          layer waits for its own weights only
 
 dI is the gradient of a product's input, dW the gradient of its weight.
 
 Results stay bitwise equal, since the ops determine what is added in which order.  With ors, a dW written in every
 iteration has two buffers, used alternately, and scatters have a lane (communicator) of their own beside the gathers.
 
-Source: the authors' code of AxoNN, as described by Singh et al., arXiv 2305.13525, section 4.
+Source: the authors' code of AxoNN, as described by Singh et al., arXiv 2305.13525, section 4 (oar, ors, oag); NVIDIA,
+Megatron-LM, `--overlap-grad-reduce` and `--overlap-param-gather` (ogr, opg).
 """
 
 from collections.abc import Iterable
@@ -25,6 +30,7 @@ from quadrille.algorithms.analysis.storage import is_single_rank
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.passes.deferred_accumulation import defer_accumulation
 from quadrille.algorithms.passes.prefetch import double_buffered, prefetch
+from quadrille.algorithms.passes.reductions_in_passes import reduce_in_passes
 from quadrille.algorithms.passes.rewriting import is_layer_loop, map_ops
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import (
@@ -66,7 +72,7 @@ def overlap(schedule: Schedule, names: Iterable[OverlapName]) -> Schedule:
     Parameters
     ----------
     schedule : schedule without overlap
-    names : overlaps `oar`, `ors`, `oag`; none leaves the schedule as it is
+    names : overlaps `oar`, `ors`, `oag`, `ogr`, `opg`; none leaves the schedule as it is
 
     Raises
     ------
@@ -82,6 +88,8 @@ def overlap(schedule: Schedule, names: Iterable[OverlapName]) -> Schedule:
 
     def reorder(program: Program) -> Program:
         changed = without_edges(program)
+        if "ogr" in chosen:
+            changed = reduce_in_passes(schedule, changed)
         if "ors" in chosen:
             changed = defer_accumulation(schedule, _weights_first(changed, schedule))
             _double_sources(changed, schedule, tensors)

@@ -24,7 +24,7 @@ Products = Literal["dtype"] | SmallPrecision
 """Precision of the products of linear layers: that of the activations, or a small one."""
 PointwiseFunction = Literal["zero", "copy", "add"]
 Combination = Literal["sum", "max"]
-OverlapName = Literal["oar", "ors", "oag"]
+OverlapName = Literal["oar", "ors", "oag", "ogr", "opg"]
 CollectiveKind = Literal[
     "all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all", "send_receive", "barrier"
 ]

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import ALL_AXES, Axis
-from quadrille.algorithms.schedule.ops import AllReduce, Kernel, Op, Pointwise
+from quadrille.algorithms.schedule.ops import AllReduce, Kernel, Op, OverlapName, Pointwise
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.tensors import DType, Tensor
+from quadrille.algorithms.training.context import CONTEXT
 from quadrille.algorithms.training.layers import Parameter
 from quadrille.algorithms.training.scheme import ONE
 
@@ -168,9 +169,10 @@ def _sums(parameters: Sequence[Parameter]) -> list[Op]:
 
 def _sum(bucket: Sequence[Parameter], axis: Axis, *, concurrent: bool) -> AllReduce:
     first, *more = [parameter.gradient for parameter in bucket]
+    overlap: OverlapName | None = "ogr" if axis in (bucket[0].replicas, CONTEXT) else None
     others = f" and {len(more)} more" if more else ""
     name, buffers = f"sum {first}{others} over {axis}", tuple(more)
-    return AllReduce(name=name, axis=axis, buffer=first, more=buffers, concurrent=concurrent)
+    return AllReduce(name=name, axis=axis, buffer=first, more=buffers, overlap=overlap, concurrent=concurrent)
 
 
 def _cuts(parameters: Sequence[Parameter]) -> list[tuple[Axis, ...]]:

@@ -486,7 +486,7 @@ def gather_weights(parameters: Sequence[Parameter], plan: ParameterSharding) -> 
 def _prepare_weights(parameter: Parameter, plan: ParameterSharding) -> Iterator[Op]:
     small = _small_weight(parameter, plan)
     if small is not None:
-        yield from small.prepare(plan.gather(f"gather {small.held}", small.own, small.gathered))
+        yield from small.prepare(plan.gather(f"gather {small.held}", small.own, small.gathered, "opg"))
     else:
         yield from _prepare_wide_weights(parameter, plan)
     if plan.accumulates:
@@ -501,7 +501,7 @@ def _prepare_wide_weights(parameter: Parameter, plan: ParameterSharding) -> Iter
     gathered = _gathered_weight(parameter, plan)
     if plan.zero in (1, 2):
         source = _cast_weight(parameter) if plan.separates else parameter.name
-        yield from plan.gather(f"gather {used_weight(parameter)}", source, gathered)
+        yield from plan.gather(f"gather {used_weight(parameter)}", source, gathered, "opg")
     if compresses and plan.zero < 3 and (plan.shards or plan.buckets is None):
         yield expand(parameter, gathered if plan.shards else parameter.name, used_weight(parameter))
 
@@ -516,6 +516,7 @@ def scatter_gradients(parameters: Sequence[Parameter], plan: ParameterSharding) 
             parameter.gradient,
             _accumulated_gradient(parameter, plan),
             parameter.gradient,
+            "ogr",
             concurrent=plan.buckets is not None,
         ),
     )

@@ -24,7 +24,13 @@ LAYOUT = {
     "expert": "expert",
     "expert_tensor": "expert tensor",
 }
-OVERLAP_NAMES = {"oar": "all-reduce", "ors": "reduce-scatter", "oag": "all-gather"}
+OVERLAP_NAMES = {
+    "oar": "all-reduce",
+    "ors": "reduce-scatter",
+    "oag": "all-gather",
+    "ogr": "gradients over data",
+    "opg": "weights over data",
+}
 NUMBERS = {"batch": "sequences of a step", "interleave": "chunks of a stage"}
 CHOICES: Mapping[str, tuple[str, Mapping[Any, str | None]]] = {
     "model": ("model", dict.fromkeys(SHAPES)),

@@ -13,7 +13,7 @@ from quadrille.algorithms.training.model_shapes import SHAPES
 from quadrille.experiments.report.repeat import experiment_file
 from quadrille.topologies.machines.machine_catalogue import MACHINES
 
-OVERLAPS = ("oar", "ors", "oag")
+OVERLAPS = ("oar", "ors", "oag", "ogr", "opg")
 SCHEMES = {
     "4d": "4D",
     "megatron": "Megatron (tensor parallelism)",

@@ -71,7 +71,8 @@ RANKED = flags_from(
             "--overlap",
             "LIST",
             "Communication beside products: none (the default), or a list of oar (all-reduce), ors (reduce-scatter), "
-            "oag (all-gather).",
+            "oag (all-gather), ogr (gradients over data, in the backward pass), opg (weights of ZeRO 1 and 2, in the "
+            "forward pass).",
         ),
     ],
     attention=Attention,

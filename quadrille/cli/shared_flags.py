@@ -218,7 +218,8 @@ Overlap = Annotated[
     flag(
         "--overlap",
         "LIST",
-        "Communication beside products: none, or a list of oar (all-reduce), ors (reduce-scatter), oag (all-gather).",
+        "Communication beside products: none, or a list of oar (all-reduce), ors (reduce-scatter), oag (all-gather), "
+        "ogr (gradients over data, in the backward pass), opg (weights of ZeRO 1 and 2, in the forward pass).",
     ),
 ]
 Bands = Annotated[

@@ -16,7 +16,7 @@ from quadrille.algorithms.schedule.ops import Communication, kind, lane, reads, 
 from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.schedule.schedule import all_ops
 
-SETS = [names for size in range(4) for names in combinations(OVERLAPS, size)]
+SETS = [names for size in range(4) for names in combinations(OVERLAPS[:3], size)]
 GRIDS = {
     "1d-column": Grid(x=3),
     "1d-row": Grid(y=3),
@@ -151,5 +151,5 @@ def test_overlaps_are_named_in_any_order():
 
 @pytest.mark.parametrize("text", ["", "all", "oar,none", "oar;ors", "OAR"])
 def test_another_overlap_is_refused_with_those_accepted(text):
-    with pytest.raises(InputError, match="accepted are none, or a list of oar, ors, oag"):
+    with pytest.raises(InputError, match="accepted are none, or a list of oar, ors, oag, ogr, opg"):
         parse_overlap(text)

@@ -24,7 +24,9 @@ from tests.support.toy_machines import star
 from tests.support.trainings import bits, schedule_of, trained, whole_matrices
 
 ALL = OVERLAPS
-SETS = [names for size in range(1, 4) for names in combinations(OVERLAPS, size)]
+OF_SCHEMES = OVERLAPS[:3]
+OVER_DATA = OVERLAPS[3:]
+SETS = [names for size in range(1, 4) for names in combinations(OF_SCHEMES, size)]
 ADAM = Adam(clip=0.05, rate=0.05)
 MLP = Mlp((7, 11, 5, 9), rows=13, steps=2, adam=ADAM)
 GPT = Gpt(3, 12, 4, 5, 17, 6, steps=2, adam=ADAM)
@@ -263,9 +265,9 @@ def test_overlaps_are_worth_time_where_there_is_communication_to_hide():
     plain = schedule_of(problem, Grid(z=2, y=2, x=2))
     machine = star(8, bandwidth=1e9, peak=2e11)
     seconds = {names: simulate(overlap(plain, names), machine).timeline.makespan for names in [(), *SETS]}
-    for name in ALL:
+    for name in OF_SCHEMES:
         assert seconds[name,] < 0.99 * seconds[()]
-    assert seconds[ALL] < 0.97 * min(seconds[name,] for name in ALL)
+    assert seconds[OF_SCHEMES] < 0.97 * min(seconds[name,] for name in OF_SCHEMES)
 
 
 def test_folding_over_time_knows_rotated_loops():

@@ -79,7 +79,7 @@ def test_compressed_states_in_a_pipeline_equal_dense_ones(options):
 @pytest.mark.parametrize(("zero", "dtype"), [(0, "float16"), (3, "float32")])
 def test_compressed_states_with_overlaps_equal_dense_ones(zero, dtype):
     problem = replace(SMALL, micro_batch=2, zero=zero, dtype=dtype)
-    check_equal(problem, Grid(data=2, z=2, x=2), overlaps=("oar", "ors", "oag"))
+    check_equal(problem, Grid(data=2, z=2, x=2), overlaps=("oar", "ors", "oag", "ogr", "opg"))
 
 
 def test_clipping_by_the_norm_of_kept_gradients_equals_that_of_dense_ones():

@@ -85,7 +85,7 @@ def test_missing_sizes_are_asked_for(capsys, command):
         (["--transposed", "c"], "transposed 'c': accepted are none, a, b"),
         (["--transposed", "a"], "transposed a: 4d takes none only; summa and 3d take a and b"),
         (["--transposed", "b", "--algorithm", "cannon"], "transposed b: cannon takes none only; summa and 3d take"),
-        (["--overlap", "all"], "overlap 'all': accepted are none, or a list of oar, ors, oag"),
+        (["--overlap", "all"], "overlap 'all': accepted are none, or a list of oar, ors, oag, ogr, opg"),
         (["--collectives", "own:star"], "collectives 'own:star': accepted are own, library, auto, own:ring"),
         (["--threads", "0"], "--threads '0': a whole number from 1 is accepted"),
         (["--threads", "many"], "--threads 'many': a whole number from 1 is accepted"),
