@@ -228,7 +228,7 @@ SCALING_END = flags_of(
     models=(Annotated[str, flag("--models", "NAME,…", "Models.", "--gpt")], ""),
     machines=(Annotated[str, flag("--machines", "NAME,…", "Named machines.", "--machine")], ""),
     gpus=(Gpus, ""),
-    batch=(Annotated[str, flag("--batch", "N", "Sequences of a step.")], ""),
+    batches=(Annotated[str, flag("--batches", "N,…", "Sequences of a step.", "--batch")], ""),
 )
 
 

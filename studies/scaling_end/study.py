@@ -10,7 +10,7 @@ The batch stays the same. Every number of GPUs has its own best layout (`quadril
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from math import log2
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,6 +49,8 @@ LEAST_GAIN = 0.2
 """Gain of twice the GPUs below which strong scaling has ended; ideal scaling has 1."""
 QUESTION = "Where does strong scaling end?"
 """Title of the figure."""
+Job = tuple[str, str, str]
+"""Model, machine and batch, as the flags name them."""
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -61,30 +63,29 @@ class ScalingEndQuestion:
     models : names of the models
     machines : names of the machines
     gpus : numbers of GPUs, which are asked about in ascending order
-    batch : number of sequences of a step
+    batches : numbers of sequences of a step
     """
 
     models: tuple[str, ...] = ("llama3-8b", "mixtral-8x7b")
-    machines: tuple[str, ...] = ("h100-superpod",)
-    gpus: tuple[int, ...] = (32, 128, 512, 2048)
-    batch: int = 512
+    machines: tuple[str, ...] = ("h100-superpod", "perlmutter")
+    gpus: tuple[int, ...] = (64, 256, 1024, 4096)
+    batches: tuple[int, ...] = (64, 512)
 
     def points(self) -> Iterator[tuple[dict[str, str], LayoutQuestion]]:
-        """The question about each model on each machine and number of GPUs.
+        """The question about each model, machine, batch and number of GPUs.
 
         Raises
         ------
         InputError : an unknown model or machine
         """
-        for gpt in self.models:
-            for name in self.machines:
-                for gpus in sorted(set(self.gpus)):
-                    machine = find_machine(name, gpus=gpus)
-                    layouts = LayoutQuestion(gpt=gpt, batch=self.batch, gpus=gpus, machine=machine, top=1)
-                    yield {"model": gpt, "machine": name, "gpus": str(gpus)}, layouts
+        for gpt, name, batch in product(self.models, self.machines, sorted(set(self.batches))):
+            for gpus in sorted(set(self.gpus)):
+                machine = find_machine(name, gpus=gpus)
+                layouts = LayoutQuestion(gpt=gpt, batch=batch, gpus=gpus, machine=machine, top=1)
+                yield {"model": gpt, "machine": name, "batch": str(batch), "gpus": str(gpus)}, layouts
 
 
-QUICK = ScalingEndQuestion(models=("gpt3-1.3b",), machines=("h100-superpod",), gpus=(8, 32), batch=32)
+QUICK = ScalingEndQuestion(models=("gpt3-1.3b",), machines=("h100-superpod",), gpus=(8, 32), batches=(32,))
 
 
 def main() -> None:
@@ -108,7 +109,7 @@ def scaling_end(asked: ScalingEndQuestion, options: StudyOptions) -> Findings:
     points = list(asked.points())
     answers = answer_study_points(points, best_layout_of, options)
     results = [(point, step) for (point, _), step in zip(points, answers, strict=True)]
-    flags = {"scheme": "megatron", "sequence-parallel": "yes", "micro-batch": "1", "batch": str(asked.batch)}
+    flags = {"scheme": "megatron", "sequence-parallel": "yes", "micro-batch": "1"}
     return write_findings("scaling-end", flags, results, StudyPresentation(tables, answer, figure), options)
 
 
@@ -117,11 +118,16 @@ def best_layout_of(asked: LayoutQuestion) -> SweepAnswer:
     return fastest_layouts(asked)[0]
 
 
-def curves(rows: Sequence[SweepRow]) -> dict[tuple[str, str], list[SweepRow]]:
-    """The rows that have an answer, by model and machine, in ascending order of GPUs."""
-    by_job: dict[tuple[str, str], list[SweepRow]] = {}
+def job_of(row: SweepRow) -> Job:
+    """The training job of a row, whatever its number of GPUs."""
+    return row.point["model"], row.point["machine"], row.point["batch"]
+
+
+def curves(rows: Sequence[SweepRow]) -> dict[Job, list[SweepRow]]:
+    """The rows that have an answer, by job, in ascending order of GPUs."""
+    by_job: dict[Job, list[SweepRow]] = {}
     for row in rows:
-        curve = by_job.setdefault((row.point["model"], row.point["machine"]), [])
+        curve = by_job.setdefault(job_of(row), [])
         if row.answer.seconds is not None:
             curve.append(row)
     return by_job
@@ -175,16 +181,16 @@ def _gpu_seconds_by_cause(row: SweepRow) -> dict[str, float]:
 
 
 def tables(rows: Sequence[SweepRow]) -> "list[Group]":
-    """The table of the best layouts by number of GPUs, with a section for each model on a machine."""
-    columns = ("model", "machine", "GPUs", *STEP_COLUMNS, "efficiency", "gain of twice", "most lost to")
+    """The table of the best layouts by number of GPUs, with a section for each job."""
+    columns = ("model", "machine", "batch", "GPUs", *STEP_COLUMNS, "efficiency", "gain of twice", "most lost to")
     by_job = curves(rows)
     sections = []
     for job in by_job:
-        own = [row for row in rows if (row.point["model"], row.point["machine"]) == job]
+        own = [row for row in rows if job_of(row) == job]
         sections.append(
             [(*job, row.point["gpus"], *step_cells(row.answer), *_scaling_cells(by_job[job], row)) for row in own]
         )
-    return [table("strong scaling of training jobs, predicted", columns, *sections, names=4)]
+    return [table("strong scaling of training jobs, predicted", columns, *sections, names=5)]
 
 
 def _scaling_cells(curve: Sequence[SweepRow], row: SweepRow) -> tuple[str, str, str]:
@@ -203,52 +209,50 @@ def most_lost(curve: Sequence[SweepRow], row: SweepRow) -> str:
 
 
 def answer(rows: Sequence[SweepRow]) -> list[str]:
-    """The sentences that answer the study: the end for each model on each machine, and what is lost there."""
+    """The sentences that answer the study: where each job ends, and what is lost there."""
     return [_sentence(job, curve) for job, curve in curves(rows).items()]
 
 
-def _sentence(job: tuple[str, str], curve: Sequence[SweepRow]) -> str:
-    model, machine = job
+def _sentence(job: Job, curve: Sequence[SweepRow]) -> str:
+    model, machine, batch = job
+    name = f"{model} on {machine} with {int(batch):,} sequences a step"
     if not curve:
-        return f"No layout of {model} on {machine} was found."
-    end, last = end_of_scaling(curve), curve[-1]
-    least = percent(LEAST_GAIN, signed=False)
-    if end is None:
-        where = f"Strong scaling of {model} on {machine} goes on to {int(last.point['gpus']):,} GPUs"
-    else:
-        where = f"Strong scaling of {model} on {machine} ends at {int(end.point['gpus']):,} GPUs"
-    facts = ", ".join(
-        f"{format_seconds(row.answer.seconds or 0.0)} on {int(row.point['gpus']):,} "
-        f"({percent(efficiency(curve, row), signed=False)})"
-        for row in curve
-    )
-    lost = f"; most is lost to {most_lost(curve, last)} on {int(last.point['gpus']):,} GPUs" if len(curve) > 1 else ""
-    return f"{where}, by a gain of {least}: {facts}{lost}."
+        return f"No layout of {name} can be predicted."
+    end = end_of_scaling(curve)
+    last = end or curve[-1]
+    gpus = int(last.point["gpus"])
+    where = f"ends at {gpus:,} GPUs" if end else f"goes on to {gpus:,} GPUs"
+    share = percent(efficiency(curve, last), signed=False)
+    facts = f"{format_seconds(last.answer.seconds or 0.0)} a step, efficiency {share}"
+    lost = f", most is lost to {most_lost(curve, last)}" if last is not curve[0] else ""
+    return f"Scaling of {name} {where}: {facts}{lost}."
 
 
 @styled
 def figure(rows: Sequence[SweepRow]) -> "Figure":
-    """The time and the efficiency by number of GPUs, a line for each model on a machine."""
-    drawing = new_figure(9, 4.4, question=QUESTION, setting="a training step with the same batch, predicted")
+    """The time of a step by number of GPUs, and the gain of twice the GPUs by GPUs for each sequence."""
+    drawing = new_figure(10, 5.2, question=QUESTION, setting="training steps with the same batch, predicted")
     left, right = drawing.subplots(1, 2)
     by_job = {job: curve for job, curve in curves(rows).items() if curve}
-    drawn: list[float] = []
+    seconds: list[float] = []
+    shares: list[float] = []
     for number, (job, curve) in enumerate(by_job.items()):
-        counts = [int(row.point["gpus"]) for row in curve]
-        seconds = [row.answer.seconds or 0.0 for row in curve]
-        left.plot(counts, seconds, label=", ".join(job), **line_marks(number))
-        right.plot(counts, [100 * efficiency(curve, row) for row in curve], **line_marks(number))
+        gpus = [int(row.point["gpus"]) for row in curve]
+        seconds += (times := [row.answer.seconds or 0.0 for row in curve])
+        left.plot(gpus, times, label=f"{job[0]}, {job[1]}, {int(job[2]):,} sequences", **line_marks(number))
         if end := end_of_scaling(curve):
-            left.plot(int(end.point["gpus"]), end.answer.seconds, "o", ms=14, mfc="none", mec="black", label="end")
-        drawn += seconds
-    right.axhline(100, color=MUTED_COLOUR, linestyle=":")
+            left.plot(int(end.point["gpus"]), end.answer.seconds, "o", ms=14, mfc="none", mec="black")
+        shares += (of_sequence := [count / int(job[2]) for count in gpus[:-1]])
+        right.plot(of_sequence, [100 * gain_of_doubling(*pair) for pair in pairwise(curve)], **line_marks(number))
+    right.axhline(100 * LEAST_GAIN, color=MUTED_COLOUR, linestyle=":", label="end of scaling")
     right.set_ylim(0, 108)
-    right.set_ylabel("efficiency [%]")
-    scale_axis(left.yaxis, drawn, "s")
+    right.set_ylabel("gain of twice the GPUs [%]")
+    scale_axis(left.yaxis, seconds, "s")
     left.set_ylabel("time of a step")
-    for axes in (left, right):
-        number_axis(axes.xaxis, sorted({int(row.point["gpus"]) for row in rows}))
-        axes.set_xlabel("GPUs")
+    number_axis(left.xaxis, sorted({int(row.point["gpus"]) for row in rows}))
+    left.set_xlabel("GPUs; a ring marks the end of scaling")
+    number_axis(right.xaxis, sorted(set(shares)))
+    right.set_xlabel("GPUs for each sequence of the batch")
     legend_below(drawing)
     return drawing
 

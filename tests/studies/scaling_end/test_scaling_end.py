@@ -33,7 +33,7 @@ def row(gpus, seconds, compute, exposed):
         layers_simulated=1,
     )
     found = SweepAnswer(seconds=seconds, compute_seconds=compute, trained=trained)
-    return SweepRow(point={"model": "gpt", "machine": "alps", "gpus": str(gpus)}, answer=found)
+    return SweepRow(point={"model": "gpt", "machine": "alps", "batch": "64", "gpus": str(gpus)}, answer=found)
 
 
 @pytest.fixture
@@ -65,22 +65,21 @@ def test_losses_add_up_to_the_lost_efficiency_and_the_largest_is_named(curve):
 
 def test_the_answer_says_where_it_ends_and_what_is_lost(curve):
     (text,) = answer(curve)
-    assert text.startswith(
-        "Strong scaling of gpt on alps ends at 64 GPUs, by a gain of 20.0 %: 8.00 s on 8 (100.0 %), "
-    )
-    assert text.endswith("most is lost to data exposed 62.5 % on 256 GPUs.")
+    start = "Scaling of gpt on alps with 64 sequences a step ends at 64 GPUs: 1.90 s a step, efficiency 52.6 %"
+    assert text == f"{start}, most is lost to {most_lost(curve, curve[2])}."
 
 
-def test_the_figure_has_both_lines_and_a_ring_at_the_end(curve):
+def test_the_figure_has_times_a_ring_at_the_end_and_gains_by_gpus_of_a_sequence(curve):
     left, right = figure(curve).axes
     assert list(left.lines[0].get_ydata()) == [seconds for seconds, *_ in STEPS.values()]
     assert list(left.lines[1].get_xdata()) == [64]
-    assert right.lines[0].get_ydata()[0] == 100
+    assert list(right.lines[0].get_xdata()) == [8 / 64, 16 / 64, 64 / 64]
+    assert right.lines[0].get_ydata()[2] < 20
 
 
 def test_points_without_an_answer_are_in_no_curve(curve):
     impossible = SweepRow(point=curve[0].point | {"gpus": "4"}, answer=SweepAnswer(reason="too large"))
-    assert curves([impossible, *curve]) == {("gpt", "alps"): curve}
+    assert curves([impossible, *curve]) == {("gpt", "alps", "64"): curve}
 
 
 def test_the_quick_question_has_an_answer():
@@ -91,5 +90,5 @@ def test_the_quick_question_has_an_answer():
 
 
 def test_numbers_of_gpus_are_asked_about_once_and_in_ascending_order():
-    asked = ScalingEndQuestion(models=("tiny",), gpus=(32, 8, 32))
+    asked = ScalingEndQuestion(models=("tiny",), machines=("perlmutter",), gpus=(32, 8, 32), batches=(64,))
     assert [point["gpus"] for point, _ in asked.points()] == ["8", "32"]
