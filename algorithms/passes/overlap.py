@@ -48,6 +48,8 @@ from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Tensor
 
 OVERLAPS: tuple[OverlapName, ...] = get_args(OverlapName)
+PRODUCT_OVERLAPS = OVERLAPS[:3]
+"""The overlaps of a product with the communication of its own blocks; the others are of sums and gathers over data."""
 
 
 def parse_overlap(text: str) -> frozenset[OverlapName]:

@@ -19,7 +19,7 @@ import msgspec
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import schema_files
-from quadrille.algorithms.passes.overlap import OVERLAPS
+from quadrille.algorithms.passes.overlap import PRODUCT_OVERLAPS
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.tensors import DType
@@ -56,7 +56,7 @@ StudyPoint = TypeVar("StudyPoint")
 SCHEMA = "quadrille/findings/1"
 WIDTH = 120
 Point = tuple[dict[str, str], SweepPoint]
-ALL_OVERLAPS = ",".join(OVERLAPS)
+ALL_OVERLAPS = ",".join(PRODUCT_OVERLAPS)
 
 
 class Findings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -135,7 +135,7 @@ class StudyOptions:
         problem = gpt_from_shape(
             shape, batch, dtype=dtype, recompute="full", adam=Adam(rate=default_rate(shape.hidden))
         )
-        execution = ExecutionOptions(overlaps=frozenset(OVERLAPS), choices=Choices("library"))
+        execution = ExecutionOptions(overlaps=frozenset(PRODUCT_OVERLAPS), choices=Choices("library"))
         experiment = TrainingExperiment(problem, Grid(), find_scheme(scheme), execution, shape)
         try:
             sized = find_machine(machine, settings, gpus=gpus)

@@ -138,7 +138,7 @@ def test_an_exceeded_budget_is_reported():
     assert "is left out" in found.reason
     assert "given up" in found.reason
     rows = [SweepRow(point={"gpus": "8"}, answer=SweepAnswer(seconds=1.0, remarks=("4d on z=8 is left out",)))]
-    assert excluded_lines(rows) == ["gpus 8: 4d on z=8 is left out"]
+    assert excluded_lines(rows) == ["gpus=8: 4d on z=8 is left out"]
 
 
 # Physics

@@ -7,7 +7,7 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import Reference, load_record, save_record
-from quadrille.algorithms.passes.overlap import OVERLAPS
+from quadrille.algorithms.passes.overlap import PRODUCT_OVERLAPS
 from quadrille.experiments.predict.predict import predict_record_and_timeline
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.laboratory import namespaces
@@ -92,7 +92,7 @@ def test_the_matrix_has_every_site_overlap_algorithm_and_both_kinds_of_collectiv
     trials = matrix(SITES)
     for site in SITES:
         here = [trial for trial in trials if trial.site == site]
-        assert set(OVERLAPS) <= {trial.overlap for trial in here}
+        assert set(PRODUCT_OVERLAPS) <= {trial.overlap for trial in here}
         assert {trial.is_by_library for trial in here} == {False, True}
         assert {"1d-column", "summa", "2.5d", "3d", "4d"} <= {trial.experiment.name for trial in here}
 
