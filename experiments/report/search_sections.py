@@ -215,6 +215,7 @@ def _time_sections(sweep: Sweep, answered: Sequence[SweepRow]) -> Iterator[Secti
 def telling_keys(rows: Sequence[SweepRow], keys: Sequence[str]) -> list[str]:
     """The keys by which rows differ, those with most values first; keys that follow from an earlier one are left out.
 
+    >>> from quadrille.experiments.sweep.sweep_result import SweepAnswer
     >>> points = [{"node": "a", "gpus": "8", "zero": z} for z in "01"] + [{"node": "b", "gpus": "4", "zero": "0"}]
     >>> telling_keys([SweepRow(point=point, answer=SweepAnswer(seconds=1)) for point in points], [*points[0]])
     ['node', 'zero']

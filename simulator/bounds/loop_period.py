@@ -148,13 +148,16 @@ class LoopPeriod:
 class LoopPeriods:
     """The loops of a schedule whose iterations may be skipped.
 
+    With the overlap `ogr` none is skipped: sums over data have a pace of their own beside the backward pass.
+
     Parameters
     ----------
     allowed : whether any iterations may be skipped
     """
 
     def __init__(self, schedule: Schedule, schedule_work: ScheduleWork, *, allowed: bool = True) -> None:
-        self._schedule_work, self._allowed = schedule_work, allowed and len(schedule.roles) == 1
+        self._schedule_work = schedule_work
+        self._allowed = allowed and len(schedule.roles) == 1 and "ogr" not in schedule.overlap
         self._slots = copy_counts(schedule) if self._allowed else {}
         self._tails: dict[int, int] = {}
         self._grid = schedule.grid

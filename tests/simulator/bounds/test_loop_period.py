@@ -8,7 +8,7 @@ import pytest
 
 from quadrille.algorithms.collectives.collective_choices import parse_choices
 from quadrille.algorithms.formats.measured_rows import Faults
-from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
+from quadrille.algorithms.passes.overlap import OVERLAPS, PRODUCT_OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
@@ -25,7 +25,7 @@ CASES = [
     ("optimus", Grid(z=2, x=3), ()),
     ("tesseract", Grid(z=2, y=2, x=2), ("oag",)),
     ("bian", Grid(z=2, y=2, x=2), ()),
-    ("4d", Grid(data=2, z=2, y=2, x=1), OVERLAPS),
+    ("4d", Grid(data=2, z=2, y=2, x=1), PRODUCT_OVERLAPS),
     ("4d", Grid(z=4, x=2), ("oag",)),
 ]
 
@@ -71,7 +71,7 @@ def test_skipped_iterations_change_no_answer(scheme, grid, overlaps):
 
 
 @pytest.mark.parametrize(
-    ("grid", "overlaps", "which"), [(Grid(data=2, z=3, x=2), OVERLAPS, 0), (Grid(data=3, y=2), (), 1)]
+    ("grid", "overlaps", "which"), [(Grid(data=2, z=3, x=2), PRODUCT_OVERLAPS, 0), (Grid(data=3, y=2), (), 1)]
 )
 def test_iterations_before_a_smaller_last_microbatch_are_skipped(grid, overlaps, which):
     """So many microbatches that the loop over them has the skipped iterations."""
@@ -87,7 +87,7 @@ def apart(ranks):
     return msgspec.structs.replace(leaf_spine(-(-ranks // 4), 4, memory=1e10), faults=Faults(slow={"host:1": 0.5}))
 
 
-@pytest.mark.parametrize(("grid", "overlaps"), [(Grid(data=3, z=2, x=2), OVERLAPS), (Grid(data=2, y=3), ())])
+@pytest.mark.parametrize(("grid", "overlaps"), [(Grid(data=3, z=2, x=2), PRODUCT_OVERLAPS), (Grid(data=2, y=3), ())])
 def test_parts_that_do_not_meet_in_a_loop_each_skip_iterations_at_their_own_pace(grid, overlaps):
     schedule = model("4d", grid, overlaps)
     short, long = short_and_long(schedule, apart(grid.size))
@@ -106,7 +106,7 @@ def test_loops_in_which_the_next_layer_is_gathered_and_the_last_one_scattered_ar
     """As of overlaps, where a loop of one turn in the loop begins at the next layer: no op asks which."""
     layers, machine = 24, star(4, memory=1e9, overhead=1e-6)
     found = walked(
-        model("4d", Grid(z=2, x=2), OVERLAPS, layers), machine, parse_choices("own"), place_ranks(machine, 4)
+        model("4d", Grid(z=2, x=2), PRODUCT_OVERLAPS, layers), machine, parse_choices("own"), place_ranks(machine, 4)
     )
     loops_over_layers = 5  # zeroed moments, forward, backward, sums, updates
     assert found.walk.skipped_iterations > loops_over_layers * (layers - 10)
@@ -174,3 +174,10 @@ def test_the_run_length_encoded_timeline_is_that_of_all_iterations(scheme, grid,
         for part in PARTS:
             seconds = other.seconds_by_part.get(part, 0.0)
             assert one.seconds_by_part.get(part, 0.0) == pytest.approx(seconds, rel=1e-6, abs=least)
+
+
+def test_no_iteration_is_skipped_where_gradients_are_summed_in_the_backward_pass():
+    grid = Grid(data=2, z=2, y=2)
+    short, long = short_and_long(model("4d", grid, OVERLAPS), machines(grid.size)[1])
+    assert short.walk.skipped_iterations == 0
+    assert (short.low, short.seconds, short.high) == (long.low, long.seconds, long.high)
