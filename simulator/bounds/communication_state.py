@@ -326,7 +326,7 @@ class CommunicationState:
             like = collective_kind(op), root, routed, size, pairs, groups.shape, key[1]
             if like not in self._nccl_costs:
                 time_parts = OpTimeParts.of(ranks)
-                time_parts.bandwidth[groups] = seconds
+                time_parts.set_causes(groups, seconds, nccl.causes(op, coordinates, groups, size, pairs))
                 link_bytes = nccl.link_bytes(op, coordinates, groups, size, pairs)
                 self._nccl_costs[like] = _NcclCost(seconds, link_bytes, time_parts.thin(), nccl.labels[op.name])
             self._nccl_costs[key] = self._nccl_costs[like]

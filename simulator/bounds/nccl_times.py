@@ -17,9 +17,11 @@ from quadrille.algorithms.analysis.equality_labels import Ints, sorted_distinct
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.collectives.nccl.tuning_constants import Algorithm, Protocol
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.ops import AllToAll, Collective, CollectiveKind, collective_kind
 from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.simulator.collectives.collective import SimulationOptions
 from quadrille.simulator.collectives.nccl.collective import NcclResult, nccl_collective
 from quadrille.simulator.collectives.nccl.layout import machine_settings
 from quadrille.simulator.machine.network import routes_of
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from quadrille.simulator.collectives.programs import PairBytes
 
 Key = tuple[object, ...]
+WITH_CAUSES = SimulationOptions(causes=True)
 LEAST_ITEM_BYTES = 2
 """Size of the smallest elements of a schedule [B]."""
 
@@ -104,6 +107,14 @@ class NcclTimes:
         self.longest[op.name] = max(float(ends.max()), self.longest.get(op.name, 0.0))
         return ends
 
+    def causes(
+        self, op: Collective, coordinates: Coordinates, groups: Ints, size: float, pairs: "PairBytes | None" = None
+    ) -> dict[PathPart, float]:
+        """Seconds until the last member has ended, by cause; latency is what NCCL's model adds whatever the bytes."""
+        result = self._result(op, coordinates, groups, size, pairs).result
+        assert result.causes is not None, "collectives are simulated with their causes"
+        return result.causes.of(result.seconds)
+
     def link_bytes(
         self, op: Collective, coordinates: Coordinates, groups: Ints, size: float, pairs: "PairBytes | None" = None
     ) -> Floats:
@@ -172,6 +183,7 @@ class NcclTimes:
             root=question.root,
             settings=machine_settings(self.machine, question.kind),
             item_bytes=LEAST_ITEM_BYTES,
+            options=WITH_CAUSES,
             two_level=self.choices.two_level,
             routed=question.routed,
             pairs=question.pairs,

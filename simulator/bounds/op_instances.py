@@ -5,7 +5,7 @@ attribute is an array over the ranks, so `BoundsWalk` treats thousands of ranks 
 an instance into the spans of single ranks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -48,9 +48,10 @@ class OpTimeParts:
 
     @property
     def sums(self) -> tuple[float, ...]:
-        """Latency, compute and contention, summed over the ranks; computed once, after the last change."""
+        """Latency with overhead, compute, and contention, summed over the ranks; computed once, after all changes."""
         if not self._sums:
-            self._sums = tuple(float(column.sum()) for column in (self.latency, self.compute, self.contention))
+            columns = self.latency + self.overhead, self.compute, self.contention
+            self._sums = tuple(float(column.sum()) for column in columns)
         return self._sums
 
     def thin(self) -> "OpTimeParts":
@@ -64,6 +65,22 @@ class OpTimeParts:
     def of_ranks(self, ranks: Ints) -> "OpTimeParts":
         """The breakdown of some of the ranks."""
         return OpTimeParts(*(column[ranks] for column in self.columns()))
+
+    def set_causes(self, ranks: Ints, seconds: Floats, causes: Mapping[PathPart, float]) -> None:
+        """Sets the seconds of some ranks, split as latency, bandwidth and contention are in `causes`.
+
+        >>> parts = OpTimeParts.of(2)
+        >>> parts.set_causes(np.arange(2), np.array([4.0, 2.0]), {"latency": 3.0, "bandwidth": 1.0, "contention": 0.0})
+        >>> parts.latency.tolist(), parts.bandwidth.tolist()
+        ([3.0, 1.5], [1.0, 0.5])
+        """
+        whole = sum(causes.values())
+        if not whole:
+            self.latency[ranks] = seconds
+            return
+        self.bandwidth[ranks] = seconds * (causes["bandwidth"] / whole)
+        self.contention[ranks] = seconds * (causes["contention"] / whole)
+        self.latency[ranks] = seconds - self.bandwidth[ranks] - self.contention[ranks]
 
     def set_ranks(self, ranks: Ints, parts: "OpTimeParts") -> None:
         """Sets the breakdown of some of the ranks."""

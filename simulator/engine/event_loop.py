@@ -337,8 +337,7 @@ def _transfer_ended(u: EngineState, s: Any, q: int, f: int) -> None:
 def _local_work_ended(u: EngineState, s: Any, q: int, f: int) -> None:
     """End the local work of a stream's stage."""
     took = u.reals[CLOCK] - u.started_at[f]
-    if u.only_if_waited[u.stage[q]] != 0:
-        u.latency_paid[q] += u.latency[f]
+    u.latency_paid[q] += u.latency[f]
     u.computed[q] += u.alone_seconds[f]
     u.was_extrapolated[q] = max(u.was_extrapolated[q], u.extrapolated[f])
     u.path_latency[q] += u.latency[f]

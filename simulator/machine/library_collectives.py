@@ -34,11 +34,13 @@ class LibraryTime:
 
     Parameters
     ----------
+    latency : part of the seconds that the smallest measured buffer takes, too; 0 if one size was measured [s]
     extrapolated : whether the collective is beyond what was measured
     label : what was measured, for a record
     """
 
     seconds: float
+    latency: float
     extrapolated: bool
     label: str
 
@@ -104,7 +106,9 @@ class LibraryTimes:
         if curve is None:
             return None
         size = moved.edges[-1] * moved.item_bytes
-        return LibraryTime(curve.by_size.seconds(size), not (curve.exact and curve.by_size.covers(size)), curve.label)
+        seconds, is_measured = curve.by_size.seconds(size), curve.exact and curve.by_size.covers(size)
+        latency = min(seconds, curve.by_size.least) if len(curve.by_size.sizes) > 1 else 0.0
+        return LibraryTime(seconds, latency, not is_measured, curve.label)
 
     def _groups(self, op: Collective) -> tuple[CollectiveKind, int]:
         """The kind of a collective, and the size of its groups."""

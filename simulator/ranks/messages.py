@@ -37,7 +37,7 @@ class RankMessages:
         self._engine_channels: dict[tuple[Channel, bool], int] = {}
         self._flows: dict[tuple[int, float, str, int, float, float], int] = {}
         self._rendezvous: dict[Channel, Message] = {}
-        self._self_messages: dict[tuple[int, str, float], Message] = {}
+        self._self_messages: dict[tuple[int, str, float, float], Message] = {}
         self._signals: dict[tuple[str, Hashable], Message] = {}
         self._ack_waits: dict[tuple[int, str, float], int] = {}
 
@@ -152,11 +152,12 @@ class RankMessages:
             self._rendezvous[channel] = self._engine.add_channel(), self._engine.add_flow(0.0, {}, cap=1.0)
         return self._rendezvous[channel]
 
-    def self_message(self, rank: int, lane: str, seconds: float, *, extrapolated: bool) -> Message:
-        """A message of a rank to itself, which takes `seconds` and counts as transfer."""
-        key = rank, lane, seconds
+    def self_message(self, rank: int, lane: str, seconds: float, latency: float, *, extrapolated: bool) -> Message:
+        """A message of a rank to itself, which takes `seconds`, with its latency [s]; the rest counts as transfer."""
+        key = rank, lane, seconds, latency
         if key not in self._self_messages:
-            flow = self._engine.add_flow(seconds, {}, cap=1.0, alone=seconds, extrapolated=extrapolated)
+            moving = seconds - latency
+            flow = self._engine.add_flow(moving, {}, cap=1.0, latency=latency, alone=moving, extrapolated=extrapolated)
             self._self_messages[key] = self._engine.add_channel(), flow
         return self._self_messages[key]
 

@@ -330,8 +330,8 @@ class OpPrograms:
                 None if sender is None else self._messages.rendezvous(comm_plan.channel_name, sender, rank)[0],
             )
             yield TaggedStage(stage, step, number)
-        seconds = time.seconds * noise.transfer
-        sent = self._messages.self_message(rank, lane(op), seconds, extrapolated=time.extrapolated)
+        seconds, latency = time.seconds * noise.transfer, time.latency * noise.transfer
+        sent = self._messages.self_message(rank, lane(op), seconds, latency, extrapolated=time.extrapolated)
         yield TaggedStage(ProgramStage(send=sent, receive=sent[0]))
 
     def _overhead(self, comm_plan: CommPlan) -> float:
