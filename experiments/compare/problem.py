@@ -1,13 +1,13 @@
 """`Problem`: the workload, grid and options of a record, which two records must share to be compared."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import Options, Record
 from quadrille.algorithms.formats.workload import Workload
-from quadrille.algorithms.schedule.grid import AXES
+from quadrille.algorithms.schedule.grid import AXES, lengths_text
 
 DEFAULT_OPTIONS = {
     "bands": 1,
@@ -33,6 +33,12 @@ DEFAULT_OPTIONS = {
     "fp8_param_gather": False,
 }
 """Default values of options, which labels omit."""
+
+
+FLAGS = ("algorithm", "dtype", "passes", "grid", "order", "overlap", "collectives", "gathered", "threads", "zero")
+"""Fields of a problem that a flag of the same name sets, so that a prediction of what was measured is easy to make."""
+MOST_DIFFERENCES = 3
+"""Number of differences between problems that are named."""
 
 
 class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -117,22 +123,43 @@ def check_same_problem(predicted: Record, measured: Record) -> None:
 
     Raises
     ------
-    InputError : the problems differ; the message lists all differences
+    InputError : the problems differ; the message has the first differences, and flags that remove them
     """
     predicted_fields, measured_fields = _fields(predicted), _fields(measured)
-    different = [
-        f"{name} {predicted_fields.get(name, 'none')} predicted, {measured_fields.get(name, 'none')} measured"
+    names = [
+        name
         for name in {**predicted_fields, **measured_fields}
         if predicted_fields.get(name) != measured_fields.get(name)
     ]
-    different += _different_algorithms(predicted, measured)
-    if different:
-        raise InputError(f"records of different problems: {'; '.join(different)}; the same are needed on both sides")
+    different = [
+        f"{name} {predicted_fields.get(name, 'none')} predicted, {measured_fields.get(name, 'none')} measured"
+        for name in names
+    ]
+    if "collectives" not in names:  # the algorithms of ops follow from it
+        different += _different_algorithms(predicted, measured)
+    if not different:
+        return
+    more = f"; and {len(different) - MOST_DIFFERENCES} more" if len(different) > MOST_DIFFERENCES else ""
+    raise InputError(
+        f"records of different problems: {'; '.join(different[:MOST_DIFFERENCES])}{more}; {_remedy(names, measured)}"
+    )
+
+
+def _remedy(names: Sequence[str], measured: Record) -> str:
+    """What makes a prediction of the measured problem, if flags do; `names` are the fields that differ."""
+    if "grid" in names:
+        names = [name for name in names if name != "ranks"]
+    if not names or any(name not in FLAGS for name in names):
+        return "the same are needed on both sides"
+    fields = _fields(measured)
+    flags = " ".join(f"--{name.replace('_', '-')} {fields.get(name, 'none')}" for name in names)
+    return f"predict what was measured: quadrille simulate … {flags}"
 
 
 def _fields(record: Record) -> dict[str, str]:
     """The fields of a problem and of its options by name, as text."""
     fields = msgspec.to_builtins(problem_of(record))
+    fields["grid"] = lengths_text(fields["grid"])
     return {name: _text(value) for name, value in {**fields, **fields.pop("options")}.items() if name != "options"}
 
 

@@ -20,7 +20,6 @@ from quadrille.experiments.explain.explanation import MeanPart, mean_seconds_by_
 from quadrille.experiments.import_.file_kinds import is_record
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent, print_tables, table
-from quadrille.runtime.host.console import remark
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,6 +29,10 @@ SCHEMA = "quadrille/predictions/1"
 QUESTION = "How do the predictions differ, and why?"
 SAME_TIME = 1e-9
 """Share of a time below which a difference is one of rounding."""
+MOST_DIFFERENCES = 3
+"""Number of differences between jobs that are named."""
+WHAT_IF_SIZES = ("batch", "rows", "sequence", "transposed", "capacity", "aux_loss")
+"""Sizes of a workload that a what-if may change."""
 OWN_MEASUREMENT = "one measured record goes with one prediction"
 
 
@@ -43,6 +46,7 @@ class ComparedPrediction(msgspec.Struct, frozen=True, kw_only=True):
     seconds_by_cause : time of the mean rank by cause [s], whose sum is `seconds`
     difference : seconds / seconds of the first prediction - 1
     memory_bytes : memory of the rank that keeps most [B]
+    amount, unit : what the run computes: tokens, or rows of an MLP's batch; 0 and empty for a product
     """
 
     file: str
@@ -53,6 +57,8 @@ class ComparedPrediction(msgspec.Struct, frozen=True, kw_only=True):
     seconds_by_cause: dict[MeanPart, float]
     difference: float
     memory_bytes: int
+    amount: int = 0
+    unit: str = ""
 
 
 class Predictions(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,11 +93,12 @@ def compare_predictions(
 
     Raises
     ------
-    InputError : a record that cannot be read, or a path that cannot be written
+    InputError : a record that cannot be read, predictions of different jobs, or a path that cannot be written
     """
     to = Destinations(json=json, plot=figure)
     to.check({f"PREDICTED {number}": path for number, path in enumerate(paths, 1)})
     records = [load_record(path) for path in paths]
+    check_same_job(paths, records)
     compared = predictions_of(paths, records)
     if json:
         schema_files.write_json(json, msgspec.structs.replace(compared, provenance=provenance(command)), SCHEMA)
@@ -99,8 +106,6 @@ def compare_predictions(
         from quadrille.experiments.output.pictures import write_figure
 
         write_figure(predictions_figure(compared), figure)
-    if any(record.workload != records[0].workload for record in records):
-        remark("the predictions are of different workloads")
     if not to.to_stdout:
         print_tables(predictions_table(compared))
         for line in summary_lines(compared):
@@ -108,9 +113,54 @@ def compare_predictions(
     return compared
 
 
+def check_same_job(paths: Sequence[str], records: Sequence[Record]) -> None:
+    """Checks that all records are of the job of the first: the sizes of a product or of a model, and its passes.
+
+    A what-if may change how the job is computed: machine, layout, precision, schedule, batch and length of sequences.
+
+    Raises
+    ------
+    InputError : a record of another job; the message names what differs
+    """
+    first = _job(records[0])
+    for path, record in zip(paths[1:], records[1:], strict=True):
+        job = _job(record)
+        names = {**first, **job} if first["job"] == job["job"] else {"job": ""}
+        different = [
+            f"{name} {first.get(name)} in {paths[0]}, {job.get(name)} in {path}"
+            for name in names
+            if first.get(name) != job.get(name)
+        ]
+        if different:
+            more = f" and {len(different) - MOST_DIFFERENCES} more" if len(different) > MOST_DIFFERENCES else ""
+            raise InputError(
+                f"predictions of different jobs: {'; '.join(different[:MOST_DIFFERENCES])}{more}; a what-if changes "
+                "machine, layout, precision, schedule or batch of one job"
+            )
+
+
+def _job(record: Record) -> dict[str, object]:
+    """The sizes that make the job of a record, by name."""
+    ((kind, sizes),) = [
+        (kind, sizes) for kind, sizes in msgspec.structs.asdict(record.workload).items() if sizes is not None
+    ]
+    return {"job": kind, "passes": record.passes} | {
+        name: size for name, size in msgspec.structs.asdict(sizes).items() if name not in WHAT_IF_SIZES
+    }
+
+
+def _amount(record: Record) -> tuple[str, int] | None:
+    """What a training run computes, and how many of it; None for a product."""
+    gpt, mlp = record.workload.gpt, record.workload.mlp
+    steps = record.options.steps if record.options.steps is not msgspec.UNSET else 1
+    if gpt is not None:
+        return "tokens", gpt.batch * gpt.sequence * steps
+    return ("rows", mlp.rows * steps) if mlp is not None else None
+
+
 def predictions_of(paths: Sequence[str], records: Sequence[Record]) -> Predictions:
     """The comparison of predicted records with the first."""
-    base = records[0].seconds
+    base, amounts = records[0].seconds, [_amount(record) or ("", 0) for record in records]
     return Predictions(
         predictions=tuple(
             ComparedPrediction(
@@ -122,8 +172,10 @@ def predictions_of(paths: Sequence[str], records: Sequence[Record]) -> Predictio
                 seconds_by_cause=mean_seconds_by_cause(record.ops, record.seconds, predicted=True),
                 difference=record.seconds / base - 1 if base else 0.0,
                 memory_bytes=record.peak_bytes_per_rank_max,
+                amount=amount,
+                unit=unit,
             )
-            for path, record in zip(paths, records, strict=True)
+            for path, record, (unit, amount) in zip(paths, records, amounts, strict=True)
         )
     )
 
@@ -141,6 +193,8 @@ def predictions_table(compared: Predictions) -> "Group":
         ("grid", *(lengths_text(prediction.grid) for prediction in predictions)),
         ("memory of a rank", *(format_bytes(prediction.memory_bytes) for prediction in predictions)),
     ]
+    if have_different_amounts(compared):
+        texts.append((f"{first.unit}/s", *(f"{rate(prediction):,.0f}" for prediction in predictions)))
     total = [_amount_cells("total", [prediction.seconds for prediction in predictions], first.seconds)]
     causes = [
         _amount_cells(cause, [prediction.seconds_by_cause.get(cause, 0.0) for prediction in predictions], first.seconds)
@@ -150,6 +204,16 @@ def predictions_table(compared: Predictions) -> "Group":
     return table(
         "Predictions, and their differences from the first as shares of its total", columns, total, causes, spaced
     )
+
+
+def have_different_amounts(compared: Predictions) -> bool:
+    """Whether the predictions are of different batches, so that their rates count and not their times."""
+    return len({prediction.amount for prediction in compared.predictions}) > 1
+
+
+def rate(prediction: ComparedPrediction) -> float:
+    """Tokens or rows for each second; 0 for a product and for a run of no time."""
+    return prediction.amount / prediction.seconds if prediction.seconds else 0.0
 
 
 def _amount_cells(name: str, amounts: Sequence[float], total: float) -> list[str]:
@@ -164,6 +228,10 @@ def summary_lines(compared: Predictions) -> list[str]:
     first, *what_ifs = compared.predictions
     lines = []
     for what_if in what_ifs:
+        if what_if.amount != first.amount:
+            change = percent(rate(what_if) / rate(first) - 1 if rate(first) else None)
+            lines.append(f"{what_if.file} is of another batch than {first.file}: {change} {first.unit}/s")
+            continue
         share = time_share(what_if.difference)
         if not share:
             lines.append(f"{what_if.file} takes the same time as {first.file}")

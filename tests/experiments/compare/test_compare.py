@@ -150,6 +150,23 @@ def test_compare_says_in_one_sentence_that_the_machine_was_busy(tmp_path, capsys
     assert "1786" not in written.out and "gemm 18.9 times as long" in written.out
 
 
+@pytest.mark.parametrize(
+    ("change", "remedy"),
+    [
+        ({"options": Options(collectives="own:doubling")}, "quadrille simulate … --collectives own:doubling"),
+        ({"grid": {"z": 5}, "ranks": 5}, "quadrille simulate … --grid z=5"),
+        ({"dtype": "float64", "options": Options(threads=2)}, "quadrille simulate … --dtype float64 --threads 2"),
+        ({"backend": "cupy"}, "the same are needed on both sides"),
+    ],
+)
+def test_a_refusal_is_short_and_ends_with_the_flags_that_predict_what_was_measured(change, remedy):
+    ops = [tuple(replace(GATHER, name=f"gather {number}", algorithm=name) for number in range(50)) for name in "ab"]
+    with pytest.raises(InputError) as refusal:
+        compare_records(replace(PREDICTED, ops=ops[0]), replace(MEASURED, ops=ops[1], **change))
+    assert str(refusal.value).endswith(remedy)
+    assert len(str(refusal.value)) < 400
+
+
 def test_the_times_of_a_kind_are_those_of_its_ops_together():
     ops = [(*record.ops, replace(record.ops[0], name="again")) for record in (PREDICTED, MEASURED)]
     found = compare_records(replace(PREDICTED, ops=ops[0]), replace(MEASURED, ops=ops[1]))

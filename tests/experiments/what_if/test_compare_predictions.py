@@ -80,3 +80,50 @@ def test_flags_of_a_measurement_are_refused(capsys, records, flag):
     ended = called(capsys, "compare", *records[:2], *words)
     assert ended.status == 2
     assert flag in ended.err
+
+
+JOBS = {
+    "product": "--matmul 256,256,256",
+    "wider": "--matmul 256,512,256",
+    "training": "--matmul 256,256,256 --passes training",
+    "model": "--gpt layers=2,hidden=64,heads=4,sequence=64,vocabulary=128 --batch 8",
+    "deeper": "--gpt layers=4,hidden=64,heads=4,sequence=64,vocabulary=128 --batch 8",
+    "batch": "--gpt layers=2,hidden=64,heads=4,sequence=64,vocabulary=128 --batch 16",
+}
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory):
+    """The paths of predictions of several jobs."""
+    from quadrille.cli.main import main
+
+    folder = tmp_path_factory.mktemp("jobs")
+    for name, flags in JOBS.items():
+        words = ["simulate", *flags.split(), "--grid", "data=2", "--machine", "perlmutter", "--quiet"]
+        assert main([*words, "--json", str(folder / f"{name}.json")]) == 0
+    return {name: str(folder / f"{name}.json") for name in JOBS}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "named"),
+    [
+        ("product", "wider", "k 256 in {}, 512 in {}"),
+        ("product", "training", "passes forward in {}, training in {}"),
+        ("product", "model", "job matmul in {}, gpt in {}"),
+        ("model", "deeper", "layers 2 in {}, 4 in {}"),
+    ],
+)
+def test_predictions_of_different_jobs_are_refused_in_one_line_with_both_values(capsys, jobs, first, second, named):
+    ended = called(capsys, "compare", jobs[first], jobs[second])
+    assert (ended.status, ended.out) == (2, "")
+    assert named.format(jobs[first], jobs[second]) in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_batches_of_different_sizes_are_compared_by_their_tokens(capsys, jobs, tmp_path):
+    ended = called(capsys, "compare", jobs["model"], jobs["batch"], "--json", str(tmp_path / "all.json"))
+    assert ended.status == 0
+    small, large = json.loads((tmp_path / "all.json").read_text())["predictions"]
+    assert (small["amount"], large["amount"]) == (8 * 64, 16 * 64)
+    change = large["amount"] / large["seconds"] / (small["amount"] / small["seconds"]) - 1
+    assert f"{100 * change:+.1f} % tokens/s" in ended.out
