@@ -25,7 +25,7 @@ from quadrille.simulator.collectives.programs import Shards
 from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.gpu_kind import gpu_generation
 from quadrille.topologies.machines.machine import Machine
-from quadrille.topologies.machines.machine_catalogue import MACHINES
+from quadrille.topologies.machines.machine_catalogue import larger_machine_remark
 from quadrille.topologies.network import Network
 
 SCHEMA = "quadrille/collective/1"
@@ -184,9 +184,8 @@ def _answer(predicted: CollectivePrediction, wall: float, origin: Provenance) ->
 def collective_remarks(predicted: CollectivePrediction, machine: Machine, net: Network) -> Iterator[str]:
     """Remarks for the user about simplifications of the prediction and options without effect."""
     question = predicted.question
-    named = MACHINES.get(str(machine.topology.get("family", "")))
-    if named is not None and 0 < named.gpus < question.gpus and not named.name.startswith("bench-"):
-        yield f"{named.name} has {named.gpus} GPUs; {question.gpus} are modelled as a larger system of the same kind"
+    if larger := larger_machine_remark(machine, question.gpus):
+        yield larger
     if net.endpoints[0] == "host" and machine.host is not None and machine.host.cores > 1:
         yield f"each host has one rank here; simulate places one rank on each of its {machine.host.cores} cores"
     if question.choices.implementation == "nccl" and gpu_generation(machine) is None:

@@ -402,12 +402,10 @@ def _remarks(prepared: PreparedExperiment, peak_bytes: int) -> list[str]:
 
 def _larger_remark(prepared: PreparedExperiment) -> list[str]:
     """A remark that a named machine has fewer GPUs than the experiment has ranks; empty otherwise."""
-    from quadrille.topologies.machines.machine_catalogue import MACHINES
+    from quadrille.topologies.machines.machine_catalogue import larger_machine_remark
 
-    name, ranks = prepared.machine.name, prepared.experiment.grid.size
-    if name not in MACHINES or ranks <= MACHINES[name].gpus:
-        return []
-    return [f"{name} has {MACHINES[name].gpus:,} GPUs: this is a larger machine of the same kind, with {ranks:,}"]
+    larger = larger_machine_remark(prepared.machine, prepared.experiment.grid.size)
+    return [larger] if larger else []
 
 
 def _pipeline_remark(prepared: PreparedExperiment) -> list[str]:

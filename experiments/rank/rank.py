@@ -36,6 +36,7 @@ from quadrille.experiments.rank.stored_evaluations import sampled_steps, simulat
 from quadrille.experiments.rank.work_sharing import WorkSharing, open_work_sharing
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.runtime.host.console import remark, remark_all
+from quadrille.topologies.machines.machine_catalogue import larger_machine_remark
 
 COMPARED = 3
 """Number of configurations without the searched options that are simulated for comparison."""
@@ -222,6 +223,8 @@ def _remarks(question: RankQuestion) -> list[str]:
     """Remarks for the user about simplifications of the model and missing rates of the machine."""
     machine, dtype = question.machine, question.training.dtype
     differences, remarks = question.shape.differences, []
+    if larger := larger_machine_remark(machine, question.gpus):
+        remarks.append(larger)
     if differences:
         remarks.append(f"{question.shape.name} is simulated differently: {'; '.join(differences)}")
     if dtype not in machine.device.peak_flops_per_second:

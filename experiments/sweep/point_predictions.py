@@ -32,6 +32,7 @@ from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.no_grid import matmul_shortage
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.experiments.workloads.training_figures import exposed_seconds_by_axis, iteration_times
+from quadrille.topologies.machines.machine_catalogue import larger_machine_remark
 
 
 def predict_point(point: SweepPoint) -> SweepAnswer:
@@ -165,6 +166,8 @@ def _answer(
 def _remarks(prepared: PreparedExperiment, record: Record) -> Iterator[str]:
     """Remarks about the prediction at a point: options without effect, oversubscription, missing measurements."""
     experiment, machine = prepared.experiment, prepared.machine
+    if larger := larger_machine_remark(machine, experiment.grid.size):
+        yield larger
     yield from experiment.remarks(prepared.schedule)
     yield from idle_cards_remarks(prepared)
     if oversubscribed := prepared.device.remark(machine):

@@ -191,3 +191,17 @@ def quantities_of(named: NamedMachine) -> tuple[Quantity, ...]:
     from quadrille.topologies.nodes.peak_shares import peak_shares
 
     return (*named.quantities, *(peak_shares(named.gpu.generation, named.gpu.name) or ()))
+
+
+def larger_machine_remark(machine: Machine, gpus: int) -> str:
+    """A sentence if a named machine has fewer GPUs than are modelled; empty otherwise, and for machine files.
+
+    The networks of named machines follow rules for any number of GPUs.  A machine file has the GPUs that it has.
+
+    >>> larger_machine_remark(as_machine(MACHINES["h100-node"], 64), 64)
+    'h100-node has 8 GPUs: predicted as a larger machine of the same kind with 64'
+    """
+    named = MACHINES.get(str(machine.topology.get("family", "")))
+    if named is None or not 0 < named.gpus < gpus or named.name.startswith("bench-"):
+        return ""
+    return f"{named.name} has {named.gpus:,} GPUs: predicted as a larger machine of the same kind with {gpus:,}"

@@ -180,4 +180,4 @@ def test_an_answer_has_the_remarks_of_the_command_line(capsys):
     assert main(["simulate", *words, "--quiet"]) == 0
     said = [line.removeprefix("quadrille: ") for line in capsys.readouterr().err.splitlines()]
     assert list(answer.remarks) == said
-    assert "h100-node has 8 GPUs: this is a larger machine of the same kind, with 16" in said
+    assert "h100-node has 8 GPUs: predicted as a larger machine of the same kind with 16" in said
