@@ -5,14 +5,16 @@ Calculations are tasks (`quadrille.experiments.tasks`): with a store, only what 
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.errors import InputError, Interruption
 from quadrille.experiments.output.progress import StepCount, progress_line
 from quadrille.experiments.tasks.answer_tasks import StoredTasks, answer_tasks, workers_of
+from quadrille.experiments.tasks.kept_words import kept_words
 from quadrille.experiments.tasks.task_store import TaskStore
+from quadrille.runtime.launching.supervise import signals_as_interrupts
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -126,26 +128,39 @@ class WorkSharing:
 
 
 @contextmanager
-def open_work_sharing(*, quiet: bool, jobs: int = 1, store: str = "") -> Iterator[WorkSharing]:
+def open_work_sharing(
+    *, quiet: bool, jobs: int = 1, store: str = "", command: Sequence[str] = ()
+) -> Iterator[WorkSharing]:
     """A context with the work sharing of the ranks that a launcher started together, or of this process alone.
+
+    With a command, TERM and HUP interrupt the work as Ctrl-C does.
 
     Parameters
     ----------
     quiet : whether progress is not shown
     jobs : number of processes that share the calculations, if no launcher started ranks
     store : path of the store of results, which rank 0 opens; empty for none
+    command : words of the command line that goes on after an interruption; empty for a caller of the library
 
     Raises
     ------
     InputError : the world has one rank, but the launcher started more; jobs beside ranks of a launcher; a file that is
         no store
+    Interruption : the work of a command was interrupted; the message says how many results are kept
     """
     communicator = _launched_ranks(jobs)
-    if not store or (communicator is not None and communicator.rank > 0):
-        yield WorkSharing(communicator, quiet, jobs)
-        return
-    with TaskStore(store) as opened:
-        yield WorkSharing(communicator, quiet, jobs, opened)
+    opened = TaskStore(store) if store and (communicator is None or communicator.rank == 0) else None
+    with opened or nullcontext():
+        work_sharing = WorkSharing(communicator, quiet, jobs, opened)
+        if not command:
+            yield work_sharing
+            return
+        try:
+            with signals_as_interrupts():
+                yield work_sharing
+        except KeyboardInterrupt:
+            count = opened.found + opened.added if opened is not None else 0
+            raise Interruption(kept_words(f"{count} answers", store, command)) from None
 
 
 def _launched_ranks(jobs: int) -> "Intracomm | None":
