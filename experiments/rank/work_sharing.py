@@ -4,7 +4,7 @@ Calculations are tasks (`quadrille.experiments.tasks`): with a store, only what 
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
+ANSWER_TAG = 36
+"""The tag of messages with an answer, from other ranks to rank 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +191,36 @@ def _answers_of_ranks(
     answers: dict[int, Answer] = ranks.bcast({number: kept for number, kept in read.items() if kept is not None})
     lacking = [number for number in range(len(questions)) if number not in answers]
     step_count.done += len(answers)
-    own: dict[int, Answer] = {}
-    for number in lacking[ranks.rank :: ranks.size]:
-        own[number] = answer(questions[number])
-        step_count.done += ranks.size  # all ranks answer equally many
-    for part in ranks.allgather(own):
-        answers |= part
-    if stored is not None:
-        for number in lacking:
-            stored.keep(digests[number], questions[number], answers[number])
+    computed = ((number, answer(questions[number])) for number in lacking[ranks.rank :: ranks.size])
+    if ranks.rank > 0:
+        sent = [ranks.isend(pair, dest=0, tag=ANSWER_TAG) for pair in computed]
+        answers |= ranks.bcast(None)
+        for request in sent:
+            request.wait()
+        return [answers[number] for number in range(len(questions))]
+    new: dict[int, Answer] = {}
+    for number, result in _as_they_come(computed, len(lacking), ranks):
+        new[number] = result
+        step_count.done += 1
+        if stored is not None:
+            stored.keep(digests[number], questions[number], result)
+    answers |= ranks.bcast(new)
     return [answers[number] for number in range(len(questions))]
+
+
+def _as_they_come(own: Iterable[tuple[int, Answer]], count: int, ranks: "Intracomm") -> Iterator[tuple[int, Answer]]:
+    """The numbers and answers of rank 0, and after each those that arrived from the other ranks.
+
+    Parameters
+    ----------
+    own : numbers and answers of rank 0, computed when they are taken
+    count : number of answers of all ranks
+    """
+    for pair in own:
+        yield pair
+        count -= 1
+        while ranks.iprobe(tag=ANSWER_TAG):
+            yield ranks.recv(tag=ANSWER_TAG)
+            count -= 1
+    for _ in range(count):
+        yield ranks.recv(tag=ANSWER_TAG)
