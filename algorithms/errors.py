@@ -5,6 +5,9 @@ QuadrilleError
 │   └── ParameterError  an invalid value of one parameter
 ├── RunError        a failed or unverified run: exit status 1, one line
 │   └── Deadlock    ranks and ops that wait for each other
+
+KeyboardInterrupt
+└── Interruption    Ctrl-C or TERM during work of which something is kept: exit status 130, one line
 """
 
 from collections.abc import Iterable
@@ -45,6 +48,10 @@ class RunError(QuadrilleError):
 
 class Deadlock(RunError):  # noqa: N818 - the field's word
     """Ranks and ops that wait for each other."""
+
+
+class Interruption(KeyboardInterrupt):
+    """The end of work by Ctrl-C or TERM; the message says what is kept, and how to go on."""
 
 
 def shortened(text: str, most_word: int = 200, most: int = 1200) -> str:

@@ -68,10 +68,11 @@ def rank(
     ------
     InputError : a file cannot be written, or no grid fits in memory
     RunError : a process ended early, or the store cannot be written any more
+    Interruption : the work was interrupted; the message says how many results are kept
     """
     to = destinations or Destinations()
     to.check({"--store": store} if store else {})
-    with open_work_sharing(quiet=to.quiet, jobs=jobs, store=store) as work_sharing:
+    with open_work_sharing(quiet=to.quiet, jobs=jobs, store=store, command=command) as work_sharing:
         answer = _ranked_answer(question, space, work_sharing)
         if work_sharing.store is not None:
             remark(work_sharing.store.use)

@@ -4,21 +4,25 @@ Calculations are tasks (`quadrille.experiments.tasks`): with a store, only what 
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.errors import InputError, Interruption
 from quadrille.experiments.output.progress import StepCount, progress_line
 from quadrille.experiments.tasks.answer_tasks import StoredTasks, answer_tasks, workers_of
+from quadrille.experiments.tasks.kept_words import kept_words
 from quadrille.experiments.tasks.task_store import TaskStore
+from quadrille.runtime.launching.supervise import signals_as_interrupts
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
+ANSWER_TAG = 36
+"""The tag of messages with an answer, from other ranks to rank 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,26 +130,39 @@ class WorkSharing:
 
 
 @contextmanager
-def open_work_sharing(*, quiet: bool, jobs: int = 1, store: str = "") -> Iterator[WorkSharing]:
+def open_work_sharing(
+    *, quiet: bool, jobs: int = 1, store: str = "", command: Sequence[str] = ()
+) -> Iterator[WorkSharing]:
     """A context with the work sharing of the ranks that a launcher started together, or of this process alone.
+
+    With a command, TERM and HUP interrupt the work as Ctrl-C does.
 
     Parameters
     ----------
     quiet : whether progress is not shown
     jobs : number of processes that share the calculations, if no launcher started ranks
     store : path of the store of results, which rank 0 opens; empty for none
+    command : words of the command line that goes on after an interruption; empty for a caller of the library
 
     Raises
     ------
     InputError : the world has one rank, but the launcher started more; jobs beside ranks of a launcher; a file that is
         no store
+    Interruption : the work of a command was interrupted; the message says how many results are kept
     """
     communicator = _launched_ranks(jobs)
-    if not store or (communicator is not None and communicator.rank > 0):
-        yield WorkSharing(communicator, quiet, jobs)
-        return
-    with TaskStore(store) as opened:
-        yield WorkSharing(communicator, quiet, jobs, opened)
+    opened = TaskStore(store) if store and (communicator is None or communicator.rank == 0) else None
+    with opened or nullcontext():
+        work_sharing = WorkSharing(communicator, quiet, jobs, opened)
+        if not command:
+            yield work_sharing
+            return
+        try:
+            with signals_as_interrupts():
+                yield work_sharing
+        except KeyboardInterrupt:
+            count = opened.found + opened.added if opened is not None else 0
+            raise Interruption(kept_words(f"{count} answers", store, command)) from None
 
 
 def _launched_ranks(jobs: int) -> "Intracomm | None":
@@ -174,13 +191,36 @@ def _answers_of_ranks(
     answers: dict[int, Answer] = ranks.bcast({number: kept for number, kept in read.items() if kept is not None})
     lacking = [number for number in range(len(questions)) if number not in answers]
     step_count.done += len(answers)
-    own: dict[int, Answer] = {}
-    for number in lacking[ranks.rank :: ranks.size]:
-        own[number] = answer(questions[number])
-        step_count.done += ranks.size  # all ranks answer equally many
-    for part in ranks.allgather(own):
-        answers |= part
-    if stored is not None:
-        for number in lacking:
-            stored.keep(digests[number], questions[number], answers[number])
+    computed = ((number, answer(questions[number])) for number in lacking[ranks.rank :: ranks.size])
+    if ranks.rank > 0:
+        sent = [ranks.isend(pair, dest=0, tag=ANSWER_TAG) for pair in computed]
+        answers |= ranks.bcast(None)
+        for request in sent:
+            request.wait()
+        return [answers[number] for number in range(len(questions))]
+    new: dict[int, Answer] = {}
+    for number, result in _as_they_come(computed, len(lacking), ranks):
+        new[number] = result
+        step_count.done += 1
+        if stored is not None:
+            stored.keep(digests[number], questions[number], result)
+    answers |= ranks.bcast(new)
     return [answers[number] for number in range(len(questions))]
+
+
+def _as_they_come(own: Iterable[tuple[int, Answer]], count: int, ranks: "Intracomm") -> Iterator[tuple[int, Answer]]:
+    """The numbers and answers of rank 0, and after each those that arrived from the other ranks.
+
+    Parameters
+    ----------
+    own : numbers and answers of rank 0, computed when they are taken
+    count : number of answers of all ranks
+    """
+    for pair in own:
+        yield pair
+        count -= 1
+        while ranks.iprobe(tag=ANSWER_TAG):
+            yield ranks.recv(tag=ANSWER_TAG)
+            count -= 1
+    for _ in range(count):
+        yield ranks.recv(tag=ANSWER_TAG)

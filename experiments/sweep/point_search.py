@@ -11,7 +11,7 @@ Source: Akiba et al., "Optuna: a next-generation hyperparameter optimization fra
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, log
 from random import Random
@@ -40,6 +40,8 @@ MOST_EXPECTED = 1 << 18
 """Most points for which the objective is expected; of more points so many are drawn."""
 REPEATS = 10
 """Number of proposals of points that are known, after which an unknown point is drawn."""
+MOST_TOLD = 1000
+"""Most answers of a store that optuna is told; the time of a proposal grows with their number."""
 IMPOSSIBLE = 1e3
 """The logarithm of the objective at a point that is not possible."""
 TOO_LARGE = 10.0
@@ -104,8 +106,13 @@ AnswerPlaces = Callable[[Sequence[int]], Sequence[SweepAnswer]]
 """A function that answers the points at some places, in their order."""
 
 
-def search_points(varied: Sequence[VariedKey], answer: AnswerPlaces, options: SearchOptions) -> dict[int, SweepAnswer]:
-    """The answers that a search asked for, by the place of the point in the full product.
+def search_points(
+    varied: Sequence[VariedKey],
+    answer: AnswerPlaces,
+    options: SearchOptions,
+    stored: Mapping[int, SweepAnswer] | None = None,
+) -> dict[int, SweepAnswer]:
+    """The answers that a search asked for, and those it began with, by the place of the point in the full product.
 
     >>> keys = [VariedKey("gpus", ("1", "2", "4"))]
     >>> answers = search_points(keys, lambda places: [SweepAnswer(seconds=4 - n) for n in places], SearchOptions())
@@ -115,8 +122,9 @@ def search_points(varied: Sequence[VariedKey], answer: AnswerPlaces, options: Se
     Parameters
     ----------
     varied : varied keys with their values; the last key changes fastest
+    stored : answers from which the search learns first; they count as points of the budget
     """
-    search = _Search(varied, answer, options)
+    search = _Search(varied, answer, options, stored or {})
     search.run()
     return search.answers
 
@@ -132,13 +140,19 @@ def best_places(answers: dict[int, SweepAnswer], options: SearchOptions) -> list
 class _Search:
     """The state of a search: the answers so far, and the time since its begin."""
 
-    def __init__(self, varied: Sequence[VariedKey], answer: AnswerPlaces, options: SearchOptions) -> None:
+    def __init__(
+        self,
+        varied: Sequence[VariedKey],
+        answer: AnswerPlaces,
+        options: SearchOptions,
+        stored: Mapping[int, SweepAnswer],
+    ) -> None:
         self._varied, self._answer, self._options = varied, answer, options
         self._orders = [_order(key) for key in varied]
         self._count, self._begin = 1, time.monotonic()
         for key in varied:
             self._count *= len(key.values)
-        self._draw, self.answers = Random(options.seed), dict[int, SweepAnswer]()
+        self._draw, self.answers, self._stored = Random(options.seed), dict(stored), len(stored)
         drawn = None if self._count <= MOST_EXPECTED else self._draw.sample(range(self._count), MOST_EXPECTED)
         self._effects = MainEffects([len(key.values) for key in varied], drawn)
 
@@ -161,12 +175,17 @@ class _Search:
         self.answers.update(zip(places, self._answer(places), strict=True))
 
     def _has_time(self) -> bool:
-        return not self.answers or time.monotonic() - self._begin < self._options.seconds
+        return not self._asked or time.monotonic() - self._begin < self._options.seconds
+
+    @property
+    def _asked(self) -> int:
+        """The number of points that were asked."""
+        return len(self.answers) - self._stored
 
     def _fits_time(self) -> bool:
-        """Whether all points fit the time, at the mean time of the points so far."""
-        spent = time.monotonic() - self._begin
-        return self._options.points >= self._count and spent / len(self.answers) * self._count < self._options.seconds
+        """Whether all points fit the time, at the mean time of the asked points so far."""
+        spent, count = time.monotonic() - self._begin, self._count - self._stored
+        return self._options.points >= self._count and spent / self._asked * count < self._options.seconds
 
     def _ask_groups(self) -> None:
         import optuna
@@ -175,6 +194,7 @@ class _Search:
         study = optuna.create_study(
             directions=["minimize"] * len(self._options.objectives), sampler=_sampler(self._options.seed)
         )
+        self._tell_stored(study)
         while (left := min(self._options.points, self._count) - len(self.answers)) > 0 and self._has_time():
             trials = self._proposals(study, int(min(left, TOGETHER)))
             self._ask(list(trials))
@@ -183,6 +203,14 @@ class _Search:
             if self._fits_time():
                 self._ask_rest()
                 return
+
+    def _tell_stored(self, study: "optuna.Study") -> None:
+        """Tell optuna the answers that the search began with, or `MOST_TOLD` drawn ones of them."""
+        places = sorted(self.answers)
+        for place in places if len(places) <= MOST_TOLD else self._draw.sample(places, MOST_TOLD):
+            study.enqueue_trial(self._parameters(place))
+            trial = study.ask()
+            self._tell(study, trial, self._place(trial))
 
     def _proposals(self, study: "optuna.Study", count: int) -> "dict[int, Trial]":
         """Trials of points that are not known, by place."""

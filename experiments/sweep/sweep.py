@@ -10,11 +10,11 @@ files are also written while the sweep runs (`SavedAnswers`).
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from quadrille.algorithms.errors import InputError, QuadrilleError
+from quadrille.algorithms.errors import InputError, Interruption, QuadrilleError
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.output.destinations import Destinations
@@ -25,6 +25,7 @@ from quadrille.experiments.sweep.sweep_report import reason_lines, sweep_table, 
 from quadrille.experiments.sweep.sweep_result import NOT_REACHED, Sweep, SweepAnswer, point_text, sweep_rows
 from quadrille.experiments.sweep.varied_key import VariedKey
 from quadrille.experiments.tasks.answer_tasks import StoredTasks, answer_group, answer_points, answer_tasks
+from quadrille.experiments.tasks.kept_words import kept_words
 from quadrille.experiments.tasks.task_options import TaskOptions
 from quadrille.experiments.tasks.task_store import TaskStore
 from quadrille.runtime.host.console import remark, remark_all
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 Point = TypeVar("Point")
 MOST_BEST = 12
 """Largest number of best points that a search names."""
+MOST_LOOKED_UP = 1 << 15
+"""Most points of a search that are looked up in a store before it begins."""
 MOST_REMARKS = 8
 SAVE_SECONDS = 1.0
 """Shortest time between two writes of the answers so far [s]."""
@@ -89,6 +92,7 @@ def sweep(
     ------
     InputError : no point is possible, or a file or the store cannot be written
     RunError : a worker ended early, or the store cannot be written any more
+    Interruption : the sweep was interrupted; the message says how many answers are kept
     """
     to, options = destinations or Destinations(), options or TaskOptions()
     answers = [NOT_REACHED] * len(points)
@@ -100,7 +104,7 @@ def sweep(
     saved = SavedAnswers(to, write_answers)
     with options.open_store() as store:
         stored = _stored_points(store, arguments, label)
-        try:
+        with _answers_kept(lambda: answers, write_answers, to, options, description.command, len(points)):
             put_answers(
                 answers,
                 (point for _, point in points),
@@ -110,10 +114,6 @@ def sweep(
                 quiet=to.quiet,
                 after_answer=saved.write_if_due,
             )
-        except BaseException as error:
-            with suppress(QuadrilleError) if isinstance(error, QuadrilleError) else nullcontext():
-                write_answers(to)
-            raise
     if stored is not None:
         remark(f"{stored.kept} of {len(points)} points were in {options.store}")
     result = _sweep_result(points, description, answers)
@@ -136,7 +136,8 @@ def search_sweep(
 ) -> Sweep:
     """Answers the points that a search asks for, and prints or writes them in the order of the full product.
 
-    An interrupted search writes the answers so far.
+    The search learns first from the answers that the store has, and its best points may be of these. An interrupted
+    search writes the answers so far.
 
     Parameters
     ----------
@@ -146,51 +147,151 @@ def search_sweep(
     ------
     InputError : no point is accepted, a file or the store cannot be written, or the search is not installed
     RunError : a worker ended early, or the store cannot be written any more
+    Interruption : the search was interrupted; the message says how many answers are kept
     """
-    from quadrille.experiments.sweep.point_search import TOGETHER, best_places, search_points
-
     search.check()
     to, options = destinations or Destinations(), options or TaskOptions()
-    most = int(min(search.points, len(points)))
-    step_count = StepCount("answered", "points", most, most_seconds=search.seconds)
-    answers: dict[int, SweepAnswer] = {}
-
-    def searched() -> Sweep:
-        """The answers so far, in the order of the full product."""
-        places = sorted(answers)
-        asked = [points[place] for place in places]
-        return _sweep_result(asked, description, [answers[place] for place in places], compared=False)
-
+    searched = _SearchedPoints(points, description, search)
     with options.open_store() as store:
         stored = _stored_points(store, arguments, label)
-        workers = options.workers(question, most if most == len(points) else min(TOGETHER, most))
-
-        def answers_at(places: Sequence[int]) -> list[SweepAnswer]:
-            for number, answer in answer_group((points[place][1] for place in places), workers, stored):
-                answers[places[number]] = answer
-                step_count.done = len(answers)
-            return [answers[place] for place in places]
-
-        try:
-            shown = progress_line(step_count.words, share=step_count.share, shown=not to.quiet)
-            with shown, signals_as_interrupts(), closing(workers):
-                search_points(description.varied, answers_at, search)
-        except BaseException as error:
-            if any(answer.seconds is not None for answer in answers.values()):
-                with suppress(QuadrilleError) if isinstance(error, QuadrilleError) else nullcontext():
-                    write_files(searched(), to.json, to.csv)
-            raise
+        if stored is not None:
+            searched.take_stored(stored, quiet=to.quiet)
+        with _answers_kept(searched.answers.values, searched.write, to, options, description.command, searched.most):
+            searched.ask(options, question, stored, quiet=to.quiet)
+    answers = searched.answers
     if stored is not None:
         remark(f"{stored.kept} of {len(answers)} points were in {options.store}")
-    best = best_places(answers, search)
-    if not best:
-        raise InputError(f"none of the {len(answers)} points that --search asked for is accepted")
-    result = searched()
-    _present(result, list(answers.values()), description, to)
+    best = searched.best()
+    _present(result := searched.result(), list(answers.values()), description, to)
     for place in best[:MOST_BEST]:
         amounts = search.words(answers[place])
         remark(f"best of {len(answers)} of {len(points)} points: {point_text(points[place][0])}: {amounts}")
     return result
+
+
+@dataclass(slots=True)
+class _SearchedPoints(Generic[Point]):
+    """The points of a search, and the answers so far by their place in the full product.
+
+    Parameters
+    ----------
+    points, description, search : as for `search_sweep`
+    """
+
+    points: Sequence[tuple[dict[str, str], Point]]
+    description: SweepDescription
+    search: "SearchOptions"
+    answers: dict[int, SweepAnswer] = field(default_factory=dict)
+
+    @property
+    def most(self) -> int:
+        """The largest number of points that have an answer in the end."""
+        return max(len(self.answers), int(min(self.search.points, len(self.points))))
+
+    def take_stored(self, stored: StoredTasks[Point, SweepAnswer], *, quiet: bool) -> None:
+        """Take the answers that the store has; of very many points none, because each takes time to look up."""
+        digests = stored.digests() if len(self.points) <= MOST_LOOKED_UP else frozenset()
+        if not digests:
+            return
+        step_count = StepCount("looked up", "points", len(self.points))
+        with progress_line(step_count.words, share=step_count.share, shown=not quiet), signals_as_interrupts():
+            for place, (_, point) in enumerate(self.points):
+                digest = stored.digest(point)
+                answer = stored.result(digest) if digest in digests else None
+                if answer is not None:
+                    self.answers[place] = answer
+                step_count.done += 1
+
+    def ask(
+        self,
+        options: TaskOptions,
+        question: Callable[[Point], SweepAnswer],
+        stored: StoredTasks[Point, SweepAnswer] | None,
+        *,
+        quiet: bool,
+    ) -> None:
+        """Answer the points that the search asks for, with progress on stderr."""
+        from quadrille.experiments.sweep.point_search import TOGETHER, search_points
+
+        most = self.most
+        together = len(self.points) if most == len(self.points) else TOGETHER
+        workers = options.in_groups_of(together).workers(question, min(together, most))
+        step_count = StepCount("answered", "points", most, most_seconds=self.search.seconds)
+        step_count.kept = None if stored is None else lambda: stored.kept
+        step_count.done = len(self.answers)
+
+        def answers_at(places: Sequence[int]) -> list[SweepAnswer]:
+            for number, answer in answer_group((self.points[place][1] for place in places), workers, stored):
+                self.answers[places[number]] = answer
+                step_count.done = len(self.answers)
+            return [self.answers[place] for place in places]
+
+        shown = progress_line(step_count.words, share=step_count.share, shown=not quiet)
+        with shown, signals_as_interrupts(), closing(workers):
+            search_points(self.description.varied, answers_at, self.search, dict(self.answers))
+
+    def best(self) -> list[int]:
+        """The places of the best points.
+
+        Raises
+        ------
+        InputError : no point is accepted
+        """
+        from quadrille.experiments.sweep.point_search import best_places
+
+        best = best_places(self.answers, self.search)
+        if not best:
+            raise InputError(f"none of the {len(self.answers)} points that --search asked for is accepted")
+        return best
+
+    def result(self) -> Sweep:
+        """The answers so far, in the order of the full product; speed-ups need the answers of all points."""
+        places = sorted(self.answers)
+        asked, answers = [self.points[place] for place in places], [self.answers[place] for place in places]
+        return _sweep_result(asked, self.description, answers, compared=len(places) == len(self.points))
+
+    def write(self, files: Destinations) -> None:
+        """Write the answers so far, if one of them has a time."""
+        if any(answer.seconds is not None for answer in self.answers.values()):
+            write_files(self.result(), files.json, files.csv)
+
+
+@contextmanager
+def _answers_kept(
+    answers: Callable[[], Iterable[SweepAnswer]],
+    write: Callable[[Destinations], None],
+    to: Destinations,
+    options: TaskOptions,
+    command: Sequence[str],
+    count: int,
+) -> Iterator[None]:
+    """A context that writes the answers so far if its body ends early, and says what is kept after an interruption.
+
+    Parameters
+    ----------
+    answers : function that returns the answers so far, `NOT_REACHED` for points without one
+    write : function that writes the answers so far to files
+    count : number of points
+    """
+    try:
+        yield
+    except QuadrilleError:
+        with suppress(QuadrilleError):  # the first error is the one to report
+            write(to)
+        raise
+    except BaseException as error:
+        write(to)
+        if not isinstance(error, KeyboardInterrupt):
+            raise
+        reached = sum(answer is not NOT_REACHED for answer in answers())
+        files = _typed_files(to, command) if reached else []
+        raise Interruption(kept_words(f"{reached} of {count} points", options.store, command, files)) from None
+
+
+def _typed_files(to: Destinations, command: Sequence[str]) -> list[str]:
+    """The JSON and CSV files that stay; the file from which --report makes a page is not typed."""
+    files = [path for path in (to.json, to.csv) if path and path != schema_files.STDOUT]
+    return [path for path in files if not command or any(word.endswith(path) for word in command)]
 
 
 def _stored_points(

@@ -24,10 +24,17 @@ def sweep_table(sweep: Sweep) -> "Group":
     keys = list(sweep.varied)
     columns_shown = _derived_columns(sweep)
     columns = [*short_keys(keys).values(), *columns_shown]
-    columns += ["time", "speed-up", "communication", "memory", ""]
+    columns += ["time", *_speedup_column(sweep), "communication", "memory", ""]
     numbers = {reason: number for number, reason in enumerate(reasons(sweep), 1)}
-    rows = [_cells(row, numbers, columns_shown) for row in sweep.points[:MOST_ROWS]]
+    rows = [
+        _cells(row, numbers, columns_shown, compared=sweep.baseline is not None) for row in sweep.points[:MOST_ROWS]
+    ]
     return table(_title(sweep), columns, rows, names=len(keys) + len(columns_shown))
+
+
+def _speedup_column(sweep: Sweep) -> list[str]:
+    """The column of speed-ups; none for a search of some points, which has no baseline."""
+    return [] if sweep.baseline is None else ["speed-up"]
 
 
 def _derived_columns(sweep: Sweep) -> list[str]:
@@ -45,10 +52,14 @@ def _collective_table(sweep: Sweep) -> "Group":
     """The table of a sweep of collectives."""
     keys = list(sweep.varied)
     with_ranks = "gpus" not in keys
-    columns = [*short_keys(keys).values(), *(["ranks"] if with_ranks else []), "algorithm", "time", "speed-up"]
+    columns = [*short_keys(keys).values(), *(["ranks"] if with_ranks else []), "algorithm", "time"]
+    columns += _speedup_column(sweep)
     columns += ["bus bandwidth", "latency", "contention", "busiest link", "used", ""]
     numbers = {reason: number for number, reason in enumerate(reasons(sweep), 1)}
-    rows = [_collective_cells(row, numbers, with_ranks=with_ranks) for row in sweep.points[:MOST_ROWS]]
+    compared = sweep.baseline is not None
+    rows = [
+        _collective_cells(row, numbers, with_ranks=with_ranks, compared=compared) for row in sweep.points[:MOST_ROWS]
+    ]
     return table(_title(sweep), columns, rows, names=len(keys) + with_ranks + 1)
 
 
@@ -87,7 +98,7 @@ def _title(sweep: Sweep) -> str:
     return sweep.heading + (f"; the first {MOST_ROWS} rows" if count > MOST_ROWS else "")
 
 
-def _cells(row: SweepRow, numbers: Mapping[str, int], columns_shown: Sequence[str]) -> Sequence[str]:
+def _cells(row: SweepRow, numbers: Mapping[str, int], columns_shown: Sequence[str], *, compared: bool) -> Sequence[str]:
     answer = row.answer
     size = answer.peak_bytes_per_rank_max
     derived = {"ranks": answer.ranks, "best grid": answer.grid, "grid": answer.grid, "order found": answer.order_found}
@@ -95,14 +106,14 @@ def _cells(row: SweepRow, numbers: Mapping[str, int], columns_shown: Sequence[st
         *row.point.values(),
         *(str(derived[name] or UNKNOWN) for name in columns_shown),
         milliseconds(answer.seconds),
-        UNKNOWN if row.speedup is None else f"{row.speedup:.3g}",
+        *_speedup_cell(row, compared=compared),
         percent(answer.communication_share, signed=False),
         UNKNOWN if size is None else format_bytes(size),
         _note(answer, numbers),
     )
 
 
-def _collective_cells(row: SweepRow, numbers: Mapping[str, int], *, with_ranks: bool) -> Sequence[str]:
+def _collective_cells(row: SweepRow, numbers: Mapping[str, int], *, with_ranks: bool, compared: bool) -> Sequence[str]:
     answer, collective = row.answer, row.answer.collective
     rate = collective.bus_bandwidth if collective else None
     parts = collective.seconds_by_part if collective else {}
@@ -111,7 +122,7 @@ def _collective_cells(row: SweepRow, numbers: Mapping[str, int], *, with_ranks: 
         *((str(answer.ranks or UNKNOWN),) if with_ranks else ()),
         collective.algorithm if collective else UNKNOWN,
         milliseconds(answer.seconds),
-        UNKNOWN if row.speedup is None else f"{row.speedup:.3g}",
+        *_speedup_cell(row, compared=compared),
         UNKNOWN if rate is None else format_bytes_per_second(rate),
         milliseconds(parts.get("latency")),
         milliseconds(parts.get("contention")),
@@ -119,6 +130,12 @@ def _collective_cells(row: SweepRow, numbers: Mapping[str, int], *, with_ranks: 
         percent(collective.bottleneck_utilisation if collective else None, signed=False),
         _note(answer, numbers),
     )
+
+
+def _speedup_cell(row: SweepRow, *, compared: bool) -> tuple[str, ...]:
+    """The cell under `_speedup_column`."""
+    text = UNKNOWN if row.speedup is None else f"{row.speedup:.3g}"
+    return (text,) if compared else ()
 
 
 def _note(answer: SweepAnswer, numbers: Mapping[str, int]) -> str:

@@ -41,6 +41,10 @@ class StoredTasks(Generic[Point, Answer]):
         """The hash of the task at a point."""
         return task_digest(self.function, self.arguments(point))
 
+    def digests(self) -> frozenset[bytes]:
+        """The hashes of all results of the function and of the present code that the store has."""
+        return self.store.digests(self.function, code_digest())
+
     def result(self, digest: bytes) -> Answer | None:
         """The result that the store has; None without one.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from quadrille.experiments.tasks.answer_tasks import workers_of
@@ -34,6 +34,12 @@ class TaskOptions:
     store: str = ""
     ranks: "Intracomm | None" = None
     slurm: "SlurmOptions | None" = None
+
+    def in_groups_of(self, tasks: int) -> "TaskOptions":
+        """The options for groups of so many tasks, each of which waits for the last: jobs of Slurm share a group."""
+        if self.slurm is None:
+            return self
+        return replace(self, slurm=replace(self.slurm, points=min(self.slurm.points, -(-tasks // self.slurm.jobs))))
 
     def workers(self, question: Callable[[Point], Answer], tasks: int) -> Workers[Point, Answer]:
         """The workers that call `question` with the arguments of each task.

@@ -104,6 +104,12 @@ class TaskStore(AbstractContextManager["TaskStore"]):
         self.found += 1
         return str(row[0])
 
+    def digests(self, task: str, code: str) -> frozenset[bytes]:
+        """The hashes of the tasks of a function that have a result of this code."""
+        with self._errors_as_lines("cannot be read"):
+            rows = self._connection.execute("SELECT digest FROM results WHERE task=? AND quadrille=?", (task, code))
+            return frozenset(digest for (digest,) in rows)
+
     def keep(self, digest: bytes, task: str, label: str, result: str, code: str) -> None:
         """Commit the result of a task.
 

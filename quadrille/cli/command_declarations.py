@@ -242,11 +242,11 @@ class Group(click.Group):
         return listed + [name for name in self.commands if name not in listed]
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command and return its status; an interruption becomes click.Abort, without click's empty line."""
+        """Run the command and return its status; an interruption causes click.Abort, without click's empty line."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise click.Abort from None
+        except KeyboardInterrupt as interruption:
+            raise click.Abort from interruption
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

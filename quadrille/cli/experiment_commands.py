@@ -375,10 +375,6 @@ def sweep(context: click.Context, **values: Any) -> None:
     if jobs > 1 and values["slurm"]:
         raise InputError(f"--jobs {jobs} and --slurm {values['slurm']}: one of them is accepted")
     search = parse_search(values)
-    if search is not None and values["slurm"]:
-        raise InputError(
-            f"--search {values['search']} and --slurm {values['slurm']}: --jobs N, or ranks, share a search"
-        )
     ranks = launched_ranks(jobs)
     if ranks is not None and ranks.rank > 0:
         serve_tasks(ranks)

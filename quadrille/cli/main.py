@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from quadrille.algorithms.errors import InputError, QuadrilleError
+from quadrille.algorithms.errors import InputError, Interruption, QuadrilleError
 from quadrille.cli.app import app, export_group, import_group, is_first, laboratory_group, study, topology_group
 from quadrille.cli.command_declarations import CommandModule
 from quadrille.runtime.host.console import INTERRUPTED, remark
@@ -184,17 +184,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "--debug" in own:  # behind -- words are another program's
         words.remove("--debug")
         os.environ[DEBUG] = "1"
+    kept = ""
     try:
         status = invoke(words)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
         status = INTERRUPTED
+        kept = f": {interruption}" if isinstance(interruption, Interruption) else ""
     except Exception as error:  # noqa: BLE001 - the last place that can turn it into a line
         from quadrille.algorithms.optional_packages import missing_extra
         from quadrille.cli.error_lines import with_flag
 
         return fail(InputError(missing) if (missing := missing_extra(error)) else with_flag(error))
     if status == INTERRUPTED and is_first(os.environ):
-        remark("interrupted")
+        remark(f"interrupted{kept}")
     return status
 
 
@@ -204,6 +206,7 @@ def invoke(words: Sequence[str]) -> int:
     Raises
     ------
     InputError : an unknown command or flag, or a missing value
+    Interruption : an interruption of work of which something is kept
     """
     try:
         status = app.main(list(words), prog_name="quadrille", standalone_mode=False, obj=["quadrille", *words])
@@ -211,7 +214,9 @@ def invoke(words: Sequence[str]) -> int:
         from quadrille.cli.error_lines import usage_line
 
         raise InputError(usage_line(error)) from error
-    except click.Abort:
+    except click.Abort as abort:
+        if isinstance(abort.__cause__, Interruption):
+            raise abort.__cause__ from None
         return INTERRUPTED
     return status if isinstance(status, int) else 0
 

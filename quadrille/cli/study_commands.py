@@ -216,6 +216,7 @@ def published_training(
 
 @study.command("megatron-bridge")
 def megatron_bridge(
+    context: click.Context,
     file: Annotated[str, flag("--rows", "FILE.csv", "Its performance tables: megatron_bridge_performance.csv.")] = "",
     only: Annotated[str, flag("--only", "TEXT", "Models whose name has this text; then no results are written.")] = "",
     plot: Plot = "",
@@ -226,7 +227,7 @@ def megatron_bridge(
     from quadrille.cli.parsing.numbers import jobs_number
     from quadrille.studies.megatron_bridge.study import megatron_bridge as judge
 
-    judge(file, only, plot=plot, jobs=jobs_number(jobs), store=store)
+    judge(file, only, plot=plot, jobs=jobs_number(jobs), store=store, command=context.obj)
 
 
 @study.command("draw")

@@ -6,11 +6,12 @@ The errors on measurements that were left out are stored in the tables (`make_ta
 of training are those of `compare_sources.py`.
 """
 
-import csv
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from quadrille.algorithms.formats import schema_files
+from quadrille.algorithms.tabular import comma_separated
 from quadrille.experiments.output.tables import percent, print_tables, table
 from quadrille.runtime.host.console import remark, run_as_program
 from quadrille.studies.kernel_tables.compare_sources import COLUMNS, compared_rows
@@ -54,8 +55,7 @@ def table_errors() -> Iterator[list[str]]:
 
 
 def _write(path: Path, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([columns, *rows])
+    schema_files.write_text(path, comma_separated(columns, rows))
 
 
 def main() -> None:

@@ -5,7 +5,6 @@
 Rows of several releases that describe one experiment share a prediction.  Nothing is fitted to a row.
 """
 
-import csv
 import shlex
 import sys
 from collections import Counter
@@ -16,12 +15,13 @@ from pathlib import Path
 from statistics import mean, median
 
 from quadrille.algorithms.errors import QuadrilleError
+from quadrille.algorithms.formats import schema_files
+from quadrille.algorithms.tabular import comma_separated
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import print_tables, table
 from quadrille.experiments.predict.training_step import simulated_step
 from quadrille.experiments.rank.work_sharing import TaskKind, WorkSharing, open_work_sharing
 from quadrille.runtime.host.console import remark, run_as_program
-from quadrille.runtime.launching.supervise import signals_as_interrupts
 from quadrille.studies.known_answers import KnownAnswers
 from quadrille.studies.megatron_bridge.bridge_rows import BridgeRow, BridgeStep, read_bridge
 from quadrille.topologies.find_machine import find_machine, gpus_with_placement
@@ -128,6 +128,7 @@ def megatron_bridge(
     jobs: int = 1,
     store: str = "",
     quiet: bool = False,
+    command: Sequence[str] = (),
 ) -> None:
     """Predict the rows, print the tables, and write the rows.
 
@@ -139,13 +140,17 @@ def megatron_bridge(
     jobs : number of processes that share the rows
     store : path of the store of predictions; empty for none
     quiet : whether progress is not shown
+    command : words of the command line, which go on after an interruption
     """
     Destinations(plot=plot).check({"--rows": file})
     rows = [row for row in read_bridge(Path(file)) if only.lower() in row.columns["model"].lower()]
-    with signals_as_interrupts(), open_work_sharing(quiet=quiet, jobs=jobs, store=store) as work_sharing:
-        judged = list(_written(_judged(rows, work_sharing), None if only else results))
+    with open_work_sharing(quiet=quiet, jobs=jobs, store=store, command=command) as work_sharing:
+        judged = list(_judged(rows, work_sharing))
         if work_sharing.store is not None:
             remark(work_sharing.store.use)
+    if not only:
+        results.parent.mkdir(exist_ok=True)
+        schema_files.write_text(results, comma_separated(COLUMNS, map(cells, judged)))
     if plot:
         from quadrille.experiments.output.pictures import write_figure
         from quadrille.studies.megatron_bridge.figure import figure
@@ -175,21 +180,6 @@ def _judged(rows: Sequence[BridgeRow], work_sharing: WorkSharing) -> Iterator[Ju
             together = rows[begin : begin + size]
             predictions.find((row.step for row in together if row.step is not None), step_count)
             yield from (judge(row, predictions) for row in together)
-
-
-def _written(rows: Iterable[JudgedStep], results: Path | None) -> Iterator[JudgedStep]:
-    """The judged rows, each written as soon as it is known."""
-    if results is None:
-        yield from rows
-        return
-    results.parent.mkdir(exist_ok=True)
-    with results.open("w", encoding="utf-8", newline="") as out:
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for judged in rows:
-            writer.writerow(cells(judged))
-            out.flush()
-            yield judged
 
 
 def main() -> None:

@@ -6,7 +6,6 @@
 FOLDER holds `megatron_golden*.csv` with `megatron_golden_history_args.jsonl.gz`, and `simumax_b200_steps.csv`.
 """
 
-import csv
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -17,6 +16,8 @@ from statistics import median
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats import schema_files
+from quadrille.algorithms.tabular import comma_separated
 from quadrille.algorithms.training.megatron_memory import ALL_CAUSES, MegatronMemory, MemoryCauses
 from quadrille.algorithms.training.megatron_step import MegatronStep
 from quadrille.experiments.output.tables import print_tables, table
@@ -104,15 +105,15 @@ def refused_rows(recordings: Iterable[Recording]) -> list[list[str]]:
 def write_results(recordings: Iterable[Recording], path: Path) -> None:
     """Write a line for each recording, with its prediction or the reason of its refusal."""
     path.parent.mkdir(exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("source", "recording", "half", "gpu", "recorded GB", "predicted GB", "error %", "refused"))
-        for row in recordings:
-            predicted = predicted_peak(row, row.step) if row.step is not None and not row.refused else 0.0
-            shown = (
-                (f"{predicted / GB:.3f}", f"{100 * (predicted / row.peak_bytes - 1):.2f}") if predicted else ("", "")
-            )
-            writer.writerow((row.source, row.id, row.half, row.gpu, f"{row.peak_bytes / GB:.3f}", *shown, row.refused))
+    columns = ("source", "recording", "half", "gpu", "recorded GB", "predicted GB", "error %", "refused")
+    schema_files.write_text(path, comma_separated(columns, map(_result_cells, recordings)))
+
+
+def _result_cells(row: Recording) -> tuple[str, ...]:
+    """The cells of a recording in the file of results."""
+    predicted = predicted_peak(row, row.step) if row.step is not None and not row.refused else 0.0
+    shown = (f"{predicted / GB:.3f}", f"{100 * (predicted / row.peak_bytes - 1):.2f}") if predicted else ("", "")
+    return row.source, row.id, row.half, row.gpu, f"{row.peak_bytes / GB:.3f}", *shown, row.refused
 
 
 def print_times(recordings: Sequence[Recording]) -> None:
@@ -124,8 +125,7 @@ def print_times(recordings: Sequence[Recording]) -> None:
         table("seconds of a step", columns, rows, names=2),
         table("errors of times", spread, list(error_rows(times)), names=2),
     )
-    with (RESULTS / "times.csv").open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([columns, *rows])
+    schema_files.write_text(RESULTS / "times.csv", comma_separated(columns, rows))
 
 
 def megatron_recordings(folder: str = "", asked: str = "memory") -> None:

@@ -17,7 +17,6 @@ from quadrille.experiments.output.destinations import Destinations, write_or_sho
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.work_sharing import open_work_sharing
 from quadrille.runtime.host.console import remark, run_as_program
-from quadrille.runtime.launching.supervise import signals_as_interrupts
 from quadrille.simulator.machine.network import network_of
 from quadrille.studies.judged_rows import Role
 from quadrille.studies.known_answers import KnownAnswers
@@ -118,7 +117,7 @@ def published_training(
     published = read_rows(rows or ROWS) if rows or not (claims or weak_scaling) else []
     if (store or jobs > 1) and not published:
         raise InputError(f"{'--store' if store else '--jobs'}: is for rows; --claims and --weak-scaling go without it")
-    with signals_as_interrupts(), open_work_sharing(quiet=quiet, jobs=jobs, store=store) as work_sharing:
+    with open_work_sharing(quiet=quiet, jobs=jobs, store=store, command=command) as work_sharing:
         judged, sites = _judged_rows(published, KnownAnswers(step_of, STEPS, work_sharing))
         if work_sharing.store is not None:
             remark(work_sharing.store.use)

@@ -12,15 +12,16 @@ Source: NVIDIA-NeMo/Megatron-Bridge@067f987df03b, docs/performance-summary.md an
 GPU; a step is batch · sequence / (tokens/s · GPUs)), perf_recipes/_common.py.
 """
 
-import csv
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Products
+from quadrille.algorithms.tabular import comma_separated
 from quadrille.algorithms.training.gpt import Gpt, gpt_from_shape
 from quadrille.algorithms.training.model_shapes import SHAPES
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
@@ -78,16 +79,13 @@ ROWS = (
 )
 
 
+COLUMNS = ("release", "model", "machine", "gpus", "products", "measured", "table", "shares", "bfloat16 table")
+
+
 def main() -> None:
-    """Predict all rows, and write each as soon as it is known."""
-    with RESULTS.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(
-            ("release", "model", "machine", "gpus", "products", "measured", "table", "shares", "bfloat16 table")
-        )
-        for row in ROWS:
-            writer.writerow((row.release, row.model, row.machine, row.grid.size, row.products, row.seconds, *of(row)))
-            file.flush()
+    """Predict all rows, and write them."""
+    cells = [(row.release, row.model, row.machine, row.grid.size, row.products, row.seconds, *of(row)) for row in ROWS]
+    schema_files.write_text(RESULTS, comma_separated(COLUMNS, cells))
 
 
 def of(row: Row) -> Iterator[str]:

@@ -1,12 +1,19 @@
 """`rank --store`: the ranking of a rank without a store, from what a store has."""
 
 import json
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
 
 import pytest
 
 from quadrille.experiments.rank import work_sharing
 from quadrille.topologies.machines.machine_file import save_machine
+from tests.support import launched
 from tests.support.quadrille import called
+from tests.support.speed import time_limit
 from tests.support.toy_machines import star
 
 MODEL = ["--gpt", "layers=2,hidden=64,heads=4,sequence=64,vocabulary=256", "--batch", "8"]
@@ -66,3 +73,62 @@ def test_a_store_that_is_another_file_is_one_line(tmp_path, capsys):
         2,
         f"quadrille: --store {machine}: is no SQLite file; accepted is a new file or a store",
     )
+
+
+SHARED = """
+import os, sys, time
+from quadrille.experiments.rank.work_sharing import TaskKind, open_work_sharing
+
+def answer(number):
+    time.sleep(0.05)
+    with open(sys.argv[2], "a") as notes:
+        print(number, file=notes)
+    return number * number
+
+with open_work_sharing(quiet=True, store=sys.argv[1]) as work_sharing:
+    kind = TaskKind("square", int, int)
+    answers = work_sharing.share(answer, range(int(sys.argv[3])), "squared", "numbers", kind=kind)
+    assert answers == [number * number for number in range(int(sys.argv[3]))]
+"""
+
+
+@pytest.mark.mpi
+def test_a_killed_launch_loses_only_the_answers_under_way(tmp_path):
+    """Rank 0 stores the answers of all ranks as they come, not when a group of answers is done."""
+    script, store, notes = tmp_path / "shared.py", tmp_path / "s.sqlite", tmp_path / "notes"
+    script.write_text(SHARED)
+    program = [sys.executable, "-c", launched.START, "2", str(script), str(store), str(notes)]
+    with subprocess.Popen([*program, "1000"], cwd=launched.ROOT, stderr=subprocess.PIPE) as launch:
+        until = time.monotonic() + time_limit(60)
+        while len(stored_squares(store)) < 10:
+            assert launch.poll() is None and time.monotonic() < until
+            time.sleep(0.02)
+        launch.kill()
+    wait_for_ranks_to_end(notes)
+    computed, stored = [int(line) for line in notes.read_text().split()], stored_squares(store)
+    assert len(stored) < 1000 and set(stored) <= set(computed) and len(computed) - len(stored) <= 6
+    assert {0, 1} == {number % 2 for number in stored}, "both ranks have stored answers"
+    count = str(len(stored) + 4)
+    subprocess.run([*program, count], cwd=launched.ROOT, check=True, timeout=time_limit(60))
+    again = [int(line) for line in notes.read_text().split()]
+    assert not set(again[len(computed) :]) & set(stored) and set(range(int(count))) <= set(stored_squares(store))
+
+
+def wait_for_ranks_to_end(notes):
+    """Wait until nobody appends to the notes any more."""
+    size = -1
+    while size != notes.stat().st_size:
+        size = notes.stat().st_size
+        time.sleep(0.5)
+
+
+def stored_squares(store):
+    """The numbers whose square a store has."""
+    if not store.exists():
+        return []
+    with closing(sqlite3.connect(store)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+            return []
+        rows = connection.execute("SELECT CAST(label AS INTEGER), CAST(result AS INTEGER) FROM results").fetchall()
+    assert all(result == number * number for number, result in rows)
+    return [number for number, _ in rows]

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.sweep import point_search
 from quadrille.experiments.sweep.point_search import SearchOptions, best_places, search_points
 from quadrille.experiments.sweep.sweep import SweepDescription, search_sweep
 from quadrille.experiments.sweep.sweep_result import SweepAnswer
@@ -19,6 +20,15 @@ from tests.support.toy_machines import star
 pytest.importorskip("optuna")
 LENGTHS = (10, 6, 3, 3)
 KEYS = [VariedKey(f"key{n}", tuple(f"value{m}" for m in range(length))) for n, length in enumerate(LENGTHS)]
+
+
+@pytest.fixture
+def toy_words(tmp_path):
+    """The words of a sweep of 12 points of a small machine."""
+    machine = tmp_path / "toy.toml"
+    save_machine(star(16, memory=1e10), machine)
+    return ["sweep", "--matmul", "96,64,48", "--machine", machine, "--vary", "grid=x=2;z=2;x=4;z=4;y=2;y=4",
+            "--vary", "dtype=float32,float64"]  # fmt: skip
 
 
 def product_of_factors(seed=2):
@@ -142,3 +152,52 @@ def test_words_of_a_search_that_are_not_accepted(tmp_path, capsys, words, reason
     save_machine(star(16, memory=1e10), machine)
     ended = called(capsys, "sweep", "--matmul", "8,8,8", "--machine", machine, "--vary", "grid=x=2", *words)
     assert ended.status == 2 and reason in ended.line
+
+
+def test_a_search_learns_from_stored_answers_and_names_the_best_of_all(toy_words, tmp_path, capsys):
+    """A sweep of all points fills the store; a search of fewer points then asks none, and names the same best."""
+    store = tmp_path / "s.sqlite"
+    assert called(capsys, *toy_words, "--store", store).status == 0
+    whole = called(capsys, *toy_words, "--search", "time")
+    ended = called(capsys, *toy_words, "--search", "time", "--budget", "2", "--store", store)
+    assert f"12 of 12 points were in {store}" in ended.err
+    assert best_lines(ended) == best_lines(whole) and ended.out == whole.out and "speed-up" in ended.out
+
+
+def test_a_search_asks_no_more_than_its_budget_beside_the_stored_answers(toy_words, tmp_path, capsys):
+    store = tmp_path / "s.sqlite"
+    some = [str(word).replace("x=2;z=2;", "z=2;") for word in toy_words]
+    assert called(capsys, *some, "--store", store).status == 0
+    ended = called(capsys, *toy_words, "--search", "time", "--budget", "11", "--store", store)
+    assert f"10 of 11 points were in {store}" in ended.err and "speed-up" not in ended.out
+
+
+def test_a_stored_answer_is_never_asked_and_is_told_to_the_optimiser():
+    """All points but a tenth are stored; the search asks among the others, and its best is the best of all."""
+    table = product_of_factors()
+    stored = {place: answer for place, answer in enumerate(table) if place % 10}
+    asked_places = []
+
+    def answer(places):
+        asked_places.extend(places)
+        return [table[place] for place in places]
+
+    options = SearchOptions(points=len(stored) + 8)
+    answers = search_points(KEYS, answer, options, stored)
+    assert len(asked_places) == 8 and not set(asked_places) & set(stored)
+    lacking = sorted(answer.seconds for place, answer in enumerate(table) if place not in stored)
+    assert min(table[place].seconds for place in asked_places) == lacking[0]
+    assert best_places(answers, options) == [min(range(len(table)), key=lambda place: table[place].seconds)]
+
+
+def test_more_stored_answers_than_optuna_is_told_still_count(monkeypatch):
+    table = product_of_factors()
+    monkeypatch.setattr(point_search, "MOST_TOLD", 5)
+    stored = dict(enumerate(table[:200]))
+    answers = search_points(KEYS, lambda places: [table[place] for place in places], SearchOptions(points=210), stored)
+    assert len(answers) == 210 and set(stored) < set(answers)
+
+
+def best_lines(ended):
+    """The lines that name the best points, without the number of points."""
+    return [line.partition(" points: ")[2] for line in ended.err.splitlines() if "best of" in line]

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shlex
 import sqlite3
 import subprocess
 import sys
@@ -18,6 +19,26 @@ from tests.support.quadrille import ROOT, called
 from tests.support.speed import time_limit
 from tests.support.toy_machines import star
 
+INTERRUPTED = """
+import sys
+from quadrille.experiments.tasks import answer_tasks as tasks
+
+most = int(sys.argv.pop(1))
+own = tasks.OwnProcess.finished
+count = 0
+
+def finished(workers, *, wait):
+    global count
+    if wait and count == most:
+        raise KeyboardInterrupt
+    results = own(workers, wait=wait)
+    count += len(results)
+    return results
+
+tasks.OwnProcess.finished = finished
+from quadrille.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
 RESUMED = """
 import sys, time
 from pathlib import Path
@@ -150,3 +171,39 @@ def test_a_store_that_is_another_file_of_the_sweep_is_refused(toy, tmp_path, cap
     same = tmp_path / "rows.csv"
     ended = called(capsys, *words, same, "--csv", same)
     assert ended.status == 2 and "--csv and --store both name" in ended.line
+
+
+def interrupted(most, *words):
+    """The exit status and the last line of a command that is interrupted after so many answers."""
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", INTERRUPTED, str(most), *map(str, words)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=time_limit(60), check=False,
+    )  # fmt: skip
+    return ended.returncode, ended.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("more", [(), ("--search", "time")])
+def test_an_interrupted_sweep_says_how_many_answers_are_kept_and_how_to_go_on(toy, tmp_path, more):
+    store, table = tmp_path / "s.sqlite", tmp_path / "rows.csv"
+    words = ["sweep", "--matmul", "96,64,48", "--machine", toy, "--vary", "grid=x=2;z=2;y=2", *more]
+    assert interrupted(2, *words) == (
+        130, "quadrille: interrupted: nothing is kept; --store FILE.sqlite keeps each answer"
+    )  # fmt: skip
+    assert interrupted(2, *words, "--csv", table)[1].startswith(
+        f"quadrille: interrupted: 2 of 3 points are in {table}, and the same command computes them again; --store"
+    )
+    command = f"quadrille {shlex.join([*words, '--store', str(store)])}"
+    assert interrupted(2, *words, "--store", store) == (
+        130, f"quadrille: interrupted: 2 of 3 points are kept in {store}; go on with: {command}"
+    )  # fmt: skip
+    assert stored_points(store) == 2
+
+
+def test_an_interrupted_ranking_says_how_many_answers_are_kept(tmp_path):
+    store = tmp_path / "r.sqlite"
+    words = ["rank", "--gpt", "tiny", "--batch", "8", "--gpus", "4", "--machine", "perlmutter"]
+    assert interrupted(1, *words)[1].endswith("interrupted: nothing is kept; --store FILE.sqlite keeps each answer")
+    status, line = interrupted(1, *words, "--store", store)
+    kept = stored_points(store)
+    assert status == 130 and kept >= 1
+    assert f"interrupted: {kept} answers are kept in {store}; go on with: quadrille rank --gpt tiny" in line

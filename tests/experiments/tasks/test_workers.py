@@ -16,9 +16,10 @@ from quadrille.cli.parsing.slurm import parse_slurm
 from quadrille.experiments.tasks.answer_tasks import StoredTasks, answer_tasks
 from quadrille.experiments.tasks.mpi_workers import launched_ranks
 from quadrille.experiments.tasks.slurm_workers import SlurmOptions, SlurmWorkers
+from quadrille.experiments.tasks.task_options import TaskOptions
 from quadrille.experiments.tasks.task_store import TaskStore
 from quadrille.topologies.machines.machine_file import save_machine
-from tests.support.quadrille import ROOT, quadrille
+from tests.support.quadrille import ROOT, called, quadrille
 from tests.support.speed import time_limit
 from tests.support.toy_machines import star
 
@@ -96,6 +97,24 @@ def test_a_job_that_fails_is_one_line_and_the_results_of_others_stay(tmp_path):
         assert len(store) in (0, 3)  # as the jobs end
         dict(answer_tasks([1, 4, 9, 16], local_jobs(tmp_path / "jobs", isqrt), stored))
         assert len(store) == 4
+
+
+def test_jobs_share_a_search_and_give_the_answers_of_one_process(tmp_path, capsys):
+    pytest.importorskip("submitit")
+    pytest.importorskip("optuna")
+    machine = tmp_path / "toy.toml"
+    save_machine(star(16, memory=1e10), machine)
+    words = ["sweep", "--machine", machine, "--grid", "x=2", "--search", "time", "--budget", "12",
+             "--vary", f"matmul={';'.join(f'{n},64,48' for n in range(8, 32))}"]  # fmt: skip
+    alone = called(capsys, *words)
+    shared = called(capsys, *words, "--slurm", f"cluster=local,jobs=2,folder={tmp_path / 'jobs'}")
+    assert alone.status == 0 and (shared.status, shared.out, shared.err) == (0, alone.out, alone.err)
+
+
+@pytest.mark.parametrize(("jobs", "points", "of_a_job"), [(2, 32, 4), (3, 32, 3), (16, 32, 1), (2, 3, 3)])
+def test_jobs_share_a_group_of_tasks_evenly(jobs, points, of_a_job):
+    options = TaskOptions(slurm=SlurmOptions(jobs=jobs, points=points)).in_groups_of(8)
+    assert options.slurm.points == of_a_job
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import sys
 import click
 import pytest
 
-from quadrille.algorithms.errors import RunError
+from quadrille.algorithms.errors import Interruption, RunError
 from quadrille.cli import main as command_line
 from quadrille.cli.app import app
 from quadrille.cli.host_commands import LAUNCHABLE, take_ranks
@@ -150,6 +150,8 @@ def failing(monkeypatch, error):
         (RunError("it did not verify"), 1, "quadrille: it did not verify\n"),
         (ZeroDivisionError("by nothing"), 1, "quadrille: ZeroDivisionError: by nothing (--debug shows where)\n"),
         (KeyboardInterrupt(), 130, "quadrille: interrupted\n"),
+        (KeyboardInterrupt("a launch was interrupted"), 130, "quadrille: interrupted\n"),
+        (Interruption("2 of 3 points are kept"), 130, "quadrille: interrupted: 2 of 3 points are kept\n"),
     ],
 )
 def test_a_failure_is_one_line_and_its_exit_status(monkeypatch, capsys, error, status, said):

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.errors import InputError, Interruption
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.studies.megatron_bridge import study as module
 from quadrille.studies.megatron_bridge.bridge_rows import NEEDED, read_bridge
@@ -112,3 +112,16 @@ def test_rows_that_a_store_has_are_not_predicted_again(tmp_path, monkeypatch, ca
         assert f"quadrille: {said} answers were in {store}" in capsys.readouterr().err
         written.append((tmp_path / "out.csv").read_text())
     assert written[0] == written[1] and written[0].count("too large") == 1
+
+
+def test_a_study_that_ends_early_keeps_the_results_that_were_there(tmp_path, monkeypatch):
+    path, results = rows_of(tmp_path, {"iteration_time_s": "10"}), tmp_path / "out.csv"
+    results.write_text("earlier rows\n")
+
+    def interrupted(_step):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "predicted_seconds", interrupted)
+    with pytest.raises(Interruption, match="nothing is kept"):
+        megatron_bridge(str(path), results=results, quiet=True, command=["quadrille", "study", "megatron-bridge"])
+    assert results.read_text() == "earlier rows\n" and {*tmp_path.iterdir()} == {path, results}
