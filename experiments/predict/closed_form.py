@@ -94,6 +94,7 @@ class ClosedFormModel:
     choices : algorithm and library of each kind of collective
     threads : number of BLAS threads of each rank; by default its share of the host's cores
     rings : bandwidth of rings by stride and number of members [B/s]; by default computed from the links
+    stages : number of pipeline stages, each of which has as many ranks in a row (`at_stage`)
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class ClosedFormModel:
         choices: Choices,
         threads: int | None = None,
         rings: Mapping[tuple[int, int], float] | None = None,
+        stages: int = 1,
     ) -> None:
         self._machine = machine
         self._choices = choices
@@ -111,7 +113,7 @@ class ClosedFormModel:
         self._placement = placement = place_ranks(machine, ranks)
         engine = FlowEngine(simpy.Environment())
         wiring = ResourceDemands(machine, ranks, engine, placement=placement)
-        self.hops = AxisHopCosts(machine, ranks, placement, wiring, engine)
+        self.hops = AxisHopCosts(machine, ranks, placement, wiring, engine, stages)
         cores = wiring.cores_of(wiring.endpoint(0))
         neighbours = wiring.neighbours(0)
         wanted = threads or wiring.threads(0)
@@ -126,6 +128,12 @@ class ClosedFormModel:
         """
         model = copy(self)
         model._rings, model._at_once = rings, True
+        return model
+
+    def at_stage(self, stage: int) -> "ClosedFormModel":
+        """The model of the ranks of a pipeline stage; without it each step is as slow as on the slowest stage."""
+        model = copy(self)
+        model.hops = self.hops.at_stage(stage)
         return model
 
     def closed_form(self, schedule: Schedule) -> ClosedForm:
@@ -191,11 +199,10 @@ class ClosedFormModel:
             return seconds
         is_filled = op.name in roots and (isinstance(op, Broadcast) or roots[op.name] == op_traffic.root)
         roots[op.name] = op_traffic.root
-        return (
-            seconds
-            + self._machine.device.overhead_seconds
-            + self._steps(op, op_traffic, schedule.grid, is_filled=is_filled)
-        )
+        seconds += self._machine.device.overhead_seconds
+        if self._at_once and op_traffic.lowered.at_once and (size := _largest_shard(op_traffic)):
+            return seconds + self.hops.all_pairs_link(schedule.grid, op.axis, size).seconds(size)
+        return seconds + self._steps(op, op_traffic, schedule.grid, is_filled=is_filled)
 
     def _steps(self, op: CommunicationOp, op_traffic: Traffic, grid: Grid, *, is_filled: bool) -> float:
         """The time of the steps of a communication op [s]: by its formula, or step by step if it has no formula.
@@ -205,11 +212,7 @@ class ClosedFormModel:
         is_filled : whether the chain of a pipelined op is still filled from the previous instance
         """
         members, algorithm = grid.length(op.axis), op_traffic.lowered.algorithm
-        shard_bytes = op_traffic.item_bytes * max(
-            (stop - start for start, stop in _shard_ranges(op_traffic)), default=0
-        )
-        if self._at_once and op_traffic.lowered.at_once and shard_bytes:
-            return self.hops.all_pairs_link(grid, op.axis, shard_bytes).seconds(shard_bytes)
+        shard_bytes = _largest_shard(op_traffic)
         if algorithm not in ("ring", "pipelined"):
             return self._by_steps(op, op_traffic, grid)
         link = self.ring_link(grid, op.axis, shard_bytes)
@@ -259,6 +262,11 @@ class ClosedFormModel:
         if link.bandwidth == inf:
             return self._memory("copy", size)
         return self._machine.device.overhead_seconds + link.seconds(size)
+
+
+def _largest_shard(op_traffic: Traffic) -> int:
+    """The size of the largest shard that a rank sends or receives [B]."""
+    return op_traffic.item_bytes * max((stop - start for start, stop in _shard_ranges(op_traffic)), default=0)
 
 
 def _shard_ranges(op_traffic: Traffic) -> Iterator[tuple[int, int]]:

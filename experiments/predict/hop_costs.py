@@ -17,6 +17,7 @@ communication model.
 
 from collections import defaultdict
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from math import inf
 
@@ -32,15 +33,21 @@ from quadrille.simulator.machine.network import routes_of
 from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.simulator.ranks.resource_demands import ResourceDemands, TransferDemand
 from quadrille.topologies.machines.machine import Machine
-from quadrille.topologies.network import Ints
+from quadrille.topologies.network import Floats, Ints
 
 ALL_PAIRS = "all pairs"
 Hop = tuple[int, int]
 """Sending and receiving rank."""
+NO_HOP = AlphaBetaLink(latency=0.0, bandwidth=inf)
 
 
 class AxisHopCosts:
-    """The latency and bandwidth of the slowest hop of a step between the ranks of a machine; results are cached."""
+    """The latency and bandwidth of the slowest hop of a step between the ranks of a machine; results are cached.
+
+    Parameters
+    ----------
+    stages : number of pipeline stages, each of which has as many ranks in a row
+    """
 
     def __init__(
         self,
@@ -49,15 +56,33 @@ class AxisHopCosts:
         placement: RankPlacement,
         resource_demands: ResourceDemands,
         engine: FlowEngine,
+        stages: int = 1,
     ) -> None:
         self._ranks = ranks
+        self._stages, self._stage = stages, None if stages > 1 else 0
         self._homes = placement
         self._wiring = resource_demands
         self._engine = engine
         self._routes = routes_of(machine, placement.net)
         parts = (machine.host, machine.network)
         self._linear = not any(part.transfer for part in parts if part is not None)
-        self._links: dict[tuple[object, ...], AlphaBetaLink] = {}
+        self._links: dict[tuple[object, ...], tuple[AlphaBetaLink, ...]] = {}
+
+    def at_stage(self, stage: int) -> "AxisHopCosts":
+        """The hop costs of a pipeline stage, while all stages send; without it those of the slowest stage."""
+        hops = copy(self)
+        hops._stage = stage
+        return hops
+
+    def equal_stages(self) -> list[int]:
+        """The first stage with the same costs as each stage, in all steps that were asked for."""
+        firsts: dict[tuple[AlphaBetaLink, ...], int] = {}
+        costs = zip(*self._links.values(), strict=True) if self._links else ((),) * self._stages
+        return [firsts.setdefault(of_stage, stage) for stage, of_stage in enumerate(costs)]
+
+    def _of_stage(self, links: Sequence[AlphaBetaLink], size: int) -> AlphaBetaLink:
+        """The cost of the stage, or of the slowest stage."""
+        return max(links, key=lambda link: link.seconds(size)) if self._stage is None else links[self._stage]
 
     def axis_link(self, grid: Grid, axis: Axis, distance: int = 1, size: int = 1) -> AlphaBetaLink:
         """The hop cost of a step in which every rank sends `size` bytes to the rank `distance` further along the axis.
@@ -81,7 +106,7 @@ class AxisHopCosts:
             ]
             exchange = all(peers[peer] == coordinate for coordinate, peer in enumerate(peers))
             self._links[key] = self._slowest(hops, size, "exchange" if exchange else "shift")
-        return self._links[key]
+        return self._of_stage(self._links[key], size)
 
     def all_pairs_link(self, grid: Grid, axis: Axis, size: int) -> AlphaBetaLink:
         """The hop cost if every member of all groups of the axis sends `size` bytes to every other, all at once."""
@@ -89,21 +114,47 @@ class AxisHopCosts:
         size = 1 if self._linear else max(1, size)
         key = (ALL_PAIRS, length, stride, size)
         if key not in self._links:
-            ranks = range(self._ranks)
-            first = [rank - rank // stride % length * stride for rank in ranks]
-            hops = [(rank, first[rank] + member * stride) for rank in ranks for member in range(length)]
-            self._links[key] = self._slowest([(a, b) for a, b in hops if a != b], size, "exchange")
-        return self._links[key]
+            ranks = np.arange(self._ranks)
+            first = ranks - ranks // stride % length * stride
+            targets = first[:, None] + np.arange(length) * stride
+            hops = np.stack([np.repeat(ranks, length), targets.ravel()], axis=1)
+            self._links[key] = self._slowest(hops, size, "exchange")
+        return self._of_stage(self._links[key], size)
 
-    def _slowest(self, hops: Sequence[Hop], size: int, pattern: str) -> AlphaBetaLink:
-        """The slowest of these hops if all of them send `size` bytes at once."""
+    def groups(self, grid: Grid, axis: Axis) -> Ints:
+        """The ranks of the groups of an axis, of all stages or of the stage [groups, members]."""
+        length, stride = grid.length(axis), grid.stride(axis)
+        ranks = np.arange(self._ranks)
+        is_first = ranks // stride % length == 0
+        if self._stage is not None:
+            is_first &= ranks // (self._ranks // self._stages) == self._stage
+        return np.asarray(ranks[is_first][:, None] + np.arange(length) * stride)
+
+    def _slowest(self, hops: Sequence[Hop] | Ints, size: int, pattern: str) -> tuple[AlphaBetaLink, ...]:
+        """The slowest of these hops if all of them send `size` bytes at once, by stage."""
+        pairs = np.array(hops, dtype=np.int64).reshape(-1, 2)
+        pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+        if not len(pairs):
+            return (NO_HOP,) * self._stages
         if self._linear and not self._homes.shared:
-            return self._slowest_route(np.array(hops).reshape(-1, 2), size)
-        transfers = [
-            self._wiring.transfer(source, destination, size, pattern)
-            for source, destination in hops
-            if source != destination
-        ]
+            latency, seconds = self._route_times(pairs, size)
+        else:
+            latency, seconds = self._transfer_times(pairs, size, pattern)
+        stage_of_hop = pairs[:, 0] // (self._ranks // self._stages)
+        links = []
+        for stage in range(self._stages):
+            places = np.flatnonzero(stage_of_hop == stage)
+            if not len(places):
+                links.append(NO_HOP)
+                continue
+            slowest = places[np.argmax(latency[places] + seconds[places])]
+            bandwidth = size / float(seconds[slowest]) if seconds[slowest] else inf
+            links.append(AlphaBetaLink(float(latency[slowest]), bandwidth))
+        return tuple(links)
+
+    def _transfer_times(self, pairs: Ints, size: int, pattern: str) -> tuple[Floats, Floats]:
+        """Latency and time of transfers that start at once, by what they demand of hosts and links [s]."""
+        transfers = [self._wiring.transfer(*pair, size, pattern) for pair in pairs.tolist()]
         loads: dict[int, float] = defaultdict(float)
         for cost in transfers:
             for resource, demand in cost.demands.items():
@@ -115,21 +166,13 @@ class AxisHopCosts:
             )
             return max(busiest, cost.work / cost.cap)
 
-        if not transfers:
-            return AlphaBetaLink(latency=0.0, bandwidth=inf)
-        latency, seconds = max(((cost.latency, transfer_seconds(cost)) for cost in transfers), key=sum)
-        return AlphaBetaLink(latency, size / seconds if seconds else inf)
+        return np.array([cost.latency for cost in transfers]), np.array(list(map(transfer_seconds, transfers)))
 
-    def _slowest_route(self, hops: Ints, size: int) -> AlphaBetaLink:
-        """`_slowest` for hops that only use links of the network, with all routes computed together."""
-        endpoint_pairs = self._homes.of_rank[hops[hops[:, 0] != hops[:, 1]]]
-        if not len(endpoint_pairs):
-            return AlphaBetaLink(latency=0.0, bandwidth=inf)
-        paths, capacities = self._routes.between(*endpoint_pairs.T), self._homes.net.bandwidths
+    def _route_times(self, pairs: Ints, size: int) -> tuple[Floats, Floats]:
+        """`_transfer_times` of transfers that only use links of the network, with all routes computed together."""
+        paths, capacities = self._routes.between(*self._homes.of_rank[pairs].T), self._homes.net.bandwidths
         loads = np.bincount(paths.links, weights=size * paths.shares, minlength=len(capacities))
-        transfer_seconds = np.maximum.reduceat(loads[paths.links] / capacities[paths.links], paths.offsets[:-1])
-        slowest = int(np.argmax(paths.latency + transfer_seconds))
-        return AlphaBetaLink(float(paths.latency[slowest]), size / float(transfer_seconds[slowest]))
+        return paths.latency, np.maximum.reduceat(loads[paths.links] / capacities[paths.links], paths.offsets[:-1])
 
     def shift_link(self, op: Shift, grid: Grid, coordinates: Coordinates, size: int) -> AlphaBetaLink:
         """The cost of the slowest hop of a shift; infinite bandwidth if no rank sends to another rank."""
@@ -140,7 +183,7 @@ class AxisHopCosts:
         for rank in range(self._ranks):
             distance = evaluate(op.distance, replace(coordinates, along=grid.coordinates(rank)))
             hops.append((rank, _along(rank, distance, length, stride)))
-        return self._slowest(hops, size, "shift")
+        return self._of_stage(self._slowest(hops, size, "shift"), size)
 
 
 def _along(rank: int, distance: int, length: int, stride: int) -> int:

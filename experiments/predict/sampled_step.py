@@ -5,9 +5,9 @@ are combined in the order of the pipeline's slots (`pipeline_slots.py`).
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import HOST_LANES, Communication, Op, is_host_op, lane
@@ -36,6 +36,8 @@ from quadrille.experiments.predict.training_step import (
 from quadrille.experiments.workloads.training import TrainingExperiment
 
 COMPUTE, ALONE, OVERLAPPED = "compute", "communication", "overlapped communication"
+SCHEDULES_KEPT = 4
+"""Number of schedules of samples that are kept, for other stages and other bandwidths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +76,19 @@ class SampleCosts:
 
 def sample_costs(sampled: TrainingExperiment, closed_form_model: ClosedFormModel) -> SampleCosts:
     """The closed-form times of a sample (`sample_experiment`)."""
-    schedule = sampled.applied_schedule()
-    loops = loops_by_op(schedule)
+    schedule = _sample_schedule(sampled)
+    loops = schedule.cached(loops_by_op)
     costs: dict[str, list[tuple[Loops, float]]] = defaultdict(list)
     for op, _, seconds in closed_form_model.priced(schedule):
         costs[_cost_kind(op)].append((loops[op.name], seconds))
     local, communication, overlapped = (step_parts(costs[kind], sampled) for kind in (COMPUTE, ALONE, OVERLAPPED))
     host = reduce(StepParts.longer, (step_parts(costs[lane_name], sampled) for lane_name in HOST_LANES))
     return SampleCosts(local, communication, overlapped, host, _table_gradient_bytes(schedule))
+
+
+@lru_cache(SCHEDULES_KEPT)
+def _sample_schedule(sampled: TrainingExperiment) -> Schedule:
+    return sampled.applied_schedule()
 
 
 def _cost_kind(op: Op) -> str:
@@ -95,6 +102,7 @@ def closed_form_step(
     experiment: TrainingExperiment,
     costs_of: Callable[[TrainingExperiment], SampleCosts],
     closed_form_model: ClosedFormModel,
+    by_stage: Sequence[SampleCosts] = (),
 ) -> TrainingStep:
     """The training step from the closed form of its sample; overlapped communication takes no time beside local work.
 
@@ -103,13 +111,14 @@ def closed_form_step(
     experiment : step with its grid, scheme and microbatch
     costs_of : function that returns the `sample_costs` of a sample
     closed_form_model : alpha-beta model of the machine
+    by_stage : costs of the sample on each stage; empty if they are equal
     """
     costs, smaller = costs_of(sample_experiment(experiment)), last_sample(experiment)
     last = None if smaller is None else costs_of(smaller)
     stages, (hop, last_hop) = experiment.stages, _stage_message_seconds(experiment, closed_form_model)
-    seconds = costs.seconds.step(stages, hop, last.seconds if last else None, last_hop) + _table_gradient_seconds(
-        experiment, costs.table_gradient_bytes, closed_form_model
-    )
+    seconds = costs.seconds.step(
+        stages, hop, last.seconds if last else None, last_hop, [each.seconds for each in by_stage]
+    ) + _table_gradient_seconds(experiment, costs.table_gradient_bytes, closed_form_model)
     compute = costs.local.reporting(stages, last.local if last else None)
     hidden = costs.hidden.reporting(stages, last.hidden if last else None)
     transfer = costs.transfer.reporting(stages, last.transfer if last else None) + stage_message_seconds(

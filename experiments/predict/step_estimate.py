@@ -2,7 +2,8 @@
 
 The time is the closed form by which `quadrille rank` orders configurations: a few layers and microbatches, combined in
 the order of the pipeline's slots.  Rings of NCCL between nodes use all cards of a node, and all-to-alls send all their
-messages at once.  The memory is that of the prediction.
+messages at once.  A stage whose groups lie on two nodes is slower than a stage in one.  The
+memory is that of the prediction.
 """
 
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from quadrille.algorithms.training.memory import ON_HOST, largest_memory
 from quadrille.experiments.predict.closed_form import ClosedFormModel
 from quadrille.experiments.predict.prepared_experiment import with_machine_choices
 from quadrille.experiments.predict.sampled_step import closed_form_step, sample_costs
+from quadrille.experiments.predict.step_parts import sample_experiment
 from quadrille.experiments.workloads.product_peak import check_products
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.simulator.machine.network import network_of
@@ -56,13 +58,27 @@ def step_estimate(experiment: TrainingExperiment, machine: Machine) -> StepEstim
     check_products(experiment, machine)
     experiment = with_machine_choices(experiment, machine)
     execution = experiment.execution
-    size, choices = experiment.grid.size, execution.choices
-    model = ClosedFormModel(machine, experiment.dtype, size, choices, execution.threads)
-    if choices.implementation == "nccl":
-        model = model.at_once(ring_bandwidths(experiment.grid, model, network_of(machine)))
-    costs_of = lru_cache(KEPT)(lambda sampled: sample_costs(sampled, model))
-    step = closed_form_step(experiment, costs_of, model)
+    grid, choices = experiment.grid, execution.choices
+    stages = grid.pipeline if grid.stride("pipeline") * grid.pipeline == grid.size else 1
+    model = ClosedFormModel(machine, experiment.dtype, grid.size, choices, execution.threads, stages=stages)
+    slowest = _with_rings(model, experiment, machine)
+    costs_of = lru_cache(KEPT)(lambda sampled: sample_costs(sampled, slowest))
+    sampled = sample_experiment(experiment)
+    costs_of(sampled)
+    firsts = model.hops.equal_stages()
+    costs = {
+        stage: sample_costs(sampled, _with_rings(model.at_stage(stage), experiment, machine))
+        for stage in (set(firsts) if len(set(firsts)) > 1 else ())
+    }
+    step = closed_form_step(experiment, costs_of, slowest, [costs[stage] for stage in firsts] if costs else ())
     return StepEstimate(step.seconds, _memory_bytes_by_kind(experiment))
+
+
+def _with_rings(model: ClosedFormModel, experiment: TrainingExperiment, machine: Machine) -> ClosedFormModel:
+    """The model with rings and all-to-alls as NCCL has them, if NCCL is the library of collectives."""
+    if experiment.execution.choices.implementation != "nccl":
+        return model
+    return model.at_once(ring_bandwidths(experiment.grid, model, network_of(machine)))
 
 
 @lru_cache(MEMORIES_KEPT)

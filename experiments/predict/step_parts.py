@@ -13,7 +13,7 @@ if activations are recomputed, like its products.  Above `WALKED_MICROBATCHES` m
 stage, each further microbatch takes as long as on the slowest stage.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 
@@ -55,7 +55,14 @@ class StepParts:
     both: float
     forward: float = 1 / 3
 
-    def step(self, stages: Stages, hop: float = 0.0, last: "StepParts | None" = None, last_hop: float = 0.0) -> float:
+    def step(
+        self,
+        stages: Stages,
+        hop: float = 0.0,
+        last: "StepParts | None" = None,
+        last_hop: float = 0.0,
+        by_stage: "Sequence[StepParts]" = (),
+    ) -> float:
         """The time of a step [s].
 
         >>> StepParts(1.0, 0.5, 2.0, 3.0).step(Stages(1, layers=4, microbatches=2))
@@ -63,21 +70,32 @@ class StepParts:
         >>> StepParts(1.0, 0.5, 0.0, 3.0).step(Stages(2, layers=4, microbatches=5))
         38.0
 
+        With a stage whose layers take half as long, only the slots before and after the slowest stage's are shorter:
+
+        >>> fast, slow = StepParts(1.0, 0.5, 0.0, 1.5), StepParts(1.0, 0.5, 0.0, 3.0)
+        >>> slow.step(Stages(2, layers=4, microbatches=5), by_stage=[fast, slow])
+        35.0
+
         Parameters
         ----------
         stages : stages, layers, chunks and microbatches of the pipeline
         hop : time of a message from a stage to the next [s]
         last, last_hop : parts and message of a smaller last microbatch; None if it is not smaller
+        by_stage : parts of each stage; empty if they are equal
         """
         outside_seconds = self.once + self.layer * stages.most_layers
         if stages.count == 1:
             return outside_seconds + self._work(stages, last)
         walked_stages = replace(stages, microbatches=min(stages.microbatches, WALKED_MICROBATCHES * stages.count))
-        slots = self._slots(stages, hop)
+        slots = self._slots(stages, hop, by_stage)
         if last is not None:
             slots = replace(slots, last=last._slots(stages, last_hop))
         more = (stages.microbatches - walked_stages.microbatches) * self._slowest(stages, slots)
-        return outside_seconds + max(stage_ends(walked_stages, slots)) + more
+        ends = stage_ends(walked_stages, slots)
+        if by_stage:
+            after = [each.once + each.layer * stages.most_layers for each in by_stage]
+            return max(end + seconds for end, seconds in zip(ends, after, strict=True)) + more
+        return outside_seconds + max(ends) + more
 
     def __add__(self, addend: "StepParts") -> "StepParts":
         return self._each(addend, lambda first, second: first + second)
@@ -98,9 +116,10 @@ class StepParts:
         names = ("once", "layer", "microbatch", "both")
         return replace(self, **{name: change(getattr(self, name), getattr(parts, name)) for name in names})
 
-    def _slots(self, stages: Stages, hop: float) -> SlotSeconds:
+    def _slots(self, stages: Stages, hop: float, by_stage: "Sequence[StepParts]" = ()) -> SlotSeconds:
         """The times of the slots of a pipeline."""
-        layers = [self.both * size for size in stages.part_sizes]
+        parts = [by_stage[stages.place(part)[0]] if by_stage else self for part in range(len(stages.part_sizes))]
+        layers = [each.both * size for each, size in zip(parts, stages.part_sizes, strict=True)]
         forward = [self.forward * seconds for seconds in layers]
         backward = [seconds - ahead for seconds, ahead in zip(layers, forward, strict=True)]
         forward[-1] += self.forward * self.microbatch

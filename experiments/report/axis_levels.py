@@ -1,13 +1,16 @@
 """The section of the network by grid axis: up to which level of the network the messages along each axis go.
 
-A level is a kind of switch, by its distance from the GPUs. A message between two neighbours of a group goes up to the
-farthest switch of a shortest path, and down again. Predictions that count no links have this drawing all the same.
+A level is a kind of switch, by its distance from the GPUs. A message goes up to the farthest switch of a shortest path,
+and down again. Stages send to the next stage, all-to-alls send between all members of a group, and each member of
+another collective sends to the next one in a ring. NCCL's collectives leave a node on the receiver's rail. Predictions
+that count no links have this drawing all the same.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 import networkx as nx
 import numpy as np
@@ -20,12 +23,18 @@ from quadrille.experiments.report.amounts import compact
 from quadrille.experiments.report.charts import INK, PAGE_WIDTH
 from quadrille.experiments.report.elements import Chart, Section, Spec, Table
 from quadrille.experiments.report.palette import axis_colour
-from quadrille.simulator.machine.placement import place_ranks
+from quadrille.simulator.collectives.nccl.layout import is_amd
+from quadrille.simulator.collectives.nccl.pxn import RailRelays
+from quadrille.simulator.machine.placement import RankPlacement, place_ranks
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Ints, Network
 from quadrille.topologies.routes.routing import Routes
 
 START, INSIDE = "GPU", "in a node"
+Pattern = Literal["line", "ring", "all pairs"]
+"""Who sends to whom in a group: each member to the next, the last one to the first too, or each member to each."""
+PATTERN_OF_KIND: Mapping[str, Pattern] = {"send": "line", "receive": "line", "all_to_all": "all pairs"}
+"""Pattern of each kind of op whose members form no ring."""
 MOST_PAIRS = 2048
 """Most pairs of different nodes whose paths are looked at along an axis; of more pairs so many are drawn."""
 SEED = 1
@@ -64,7 +73,7 @@ class AxisTraffic:
 
     Parameters
     ----------
-    share_by_level : share of the pairs of neighbours whose messages go up to a level, the lowest level first
+    share_by_level : share of the sent bytes that go up to a level, the lowest level first
     sent_bytes : what a rank sends along the axis, at most [B]
     exposed_seconds : communication of the mean rank that no computation hides [s]
     """
@@ -116,10 +125,10 @@ def axis_levels_section(record: Record, machine: Machine | None, exposed: Mappin
         f"{each.axis} {'up to ' if each.farthest.kind else ''}{each.farthest.name}" for each in traffic
     )
     label = (
-        f"Messages between neighbours along each axis stay or go: {farthest}. A point stands at each level where some "
-        "turn back. Wide lines are exposed longer. No rank sends more than the amount above a line."
+        f"Messages along each axis stay or go: {farthest}. A point stands at each level where some turn back. "
+        "Wide lines are exposed longer. No rank sends more than the amount above a line."
     )
-    table = Table(("axis", "sent by a rank", "exposed", "pairs of neighbours by level"), rows)
+    table = Table(("axis", "sent by a rank", "exposed", "bytes by level"), rows)
     yield Section("Network by axis", charts=[Chart(_spec(traffic, levels), label, table)])
 
 
@@ -134,31 +143,65 @@ def axis_traffic(
     """
     grid = Grid(**dict(record.grid), order=record.order)
     placed = place_ranks(machine, grid.size, record.machine.placement if record.machine else "packed", grid)
-    sent = {axis: sum(op.bytes_sent_per_rank_max for op in record.ops if op.axis == axis) for axis in grid.axes}
+    sent: dict[Axis, dict[Pattern, int]] = defaultdict(lambda: defaultdict(int))
+    for op in record.ops:
+        axis = next((axis for axis in grid.axes if axis == op.axis), None)
+        if axis is not None and op.bytes_sent_per_rank_max and grid.length(axis) > 1:
+            sent[axis][PATTERN_OF_KIND.get(op.kind, "ring")] += op.bytes_sent_per_rank_max
+    is_relayed = any((op.algorithm or "").startswith("nccl") for op in record.ops)
+    relays = RailRelays(Routes(placed.net), np.unique(placed.of_rank)) if is_relayed and not is_amd(machine) else None
     traffic = [
         AxisTraffic(
             axis,
             grid.length(axis),
-            shares_by_level(placed.net, placed.of_rank[_neighbours(grid, axis)]),
-            size,
+            _shares_of_bytes(placed, grid, axis, sent[axis], relays),
+            sum(sent[axis].values()),
             exposed.get(axis, 0.0),
         )
-        for axis, size in sent.items()
-        if size and grid.length(axis) > 1
+        for axis in grid.axes
+        if axis in sent
     ]
     used = {level for each in traffic for level in each.share_by_level}
     return traffic, sorted({Level(0, 0), *used, *_unused_levels(placed.net, used)})
 
 
-def _neighbours(grid: Grid, axis: Axis) -> Ints:
-    """Pairs of ranks that are neighbours along an axis [pairs, 2]."""
+def pairs_of(grid: Grid, axis: Axis, pattern: Pattern) -> Ints:
+    """Pairs of ranks that send to each other along an axis, in one direction [pairs, 2].
+
+    >>> [len(pairs_of(Grid(data=8), "data", pattern)) for pattern in ("line", "ring", "all pairs")]
+    [7, 8, 28]
+    """
     length, stride = grid.length(axis), grid.stride(axis)
     ranks = np.arange(grid.size)
-    first = ranks[ranks // stride % length < length - 1]
-    return np.stack([first, first + stride], axis=1)
+    groups = ranks[ranks // stride % length == 0][:, None] + stride * np.arange(length)
+    if pattern == "all pairs":
+        senders, receivers = np.triu_indices(length, 1)
+    else:
+        senders = np.arange(length - 1 if pattern == "line" else length)
+        receivers = (senders + 1) % length
+    return np.stack([groups[:, senders].ravel(), groups[:, receivers].ravel()], axis=1)
 
 
-def shares_by_level(net: Network, pairs: Ints) -> dict[Level, float]:
+def _shares_of_bytes(
+    placed: RankPlacement, grid: Grid, axis: Axis, sent: Mapping[Pattern, int], relays: RailRelays | None
+) -> dict[Level, float]:
+    """The share of the bytes sent along an axis that go up to each level, the lowest level first.
+
+    Parameters
+    ----------
+    sent : what a rank sends to each kind of partners, at most [B]
+    relays : GPUs by which collectives leave a node; None if each leaves by the sender
+    """
+    counts: dict[Level, float] = defaultdict(float)
+    for pattern, size in sent.items():
+        pairs = placed.of_rank[pairs_of(grid, axis, pattern)]
+        levels = shares_by_level(placed.net, pairs, None if pattern == "line" else relays)
+        for level, share in levels.items():
+            counts[level] += share * size / sum(sent.values())
+    return {level: counts[level] for level in sorted(counts)}
+
+
+def shares_by_level(net: Network, pairs: Ints, relays: RailRelays | None = None) -> dict[Level, float]:
     """The share of pairs of endpoints whose shortest path goes up to each level, the lowest level first.
 
     >>> from quadrille.topologies.find_machine import find_machine
@@ -171,6 +214,7 @@ def shares_by_level(net: Network, pairs: Ints) -> dict[Level, float]:
     Parameters
     ----------
     pairs : endpoints of each pair [pairs, 2]
+    relays : GPUs by which messages leave a node; None if each leaves by the sender
     """
     inside = pairs[:, 0] // net.per_node == pairs[:, 1] // net.per_node
     counts: dict[Level, float] = defaultdict(float, {Level(0, 0): float(inside.sum())})
@@ -178,6 +222,9 @@ def shares_by_level(net: Network, pairs: Ints) -> dict[Level, float]:
     looked_at = between
     if len(between) > MOST_PAIRS:
         looked_at = between[np.random.default_rng(SEED).choice(len(between), MOST_PAIRS, replace=False)]
+    if relays is not None and len(looked_at):
+        relay = relays(*looked_at.T)
+        looked_at = np.stack([np.where(relay >= 0, relay, looked_at[:, 0]), looked_at[:, 1]], axis=1)
     distances = _distances(net)
     bounds = [(first, first + count, kind) for kind, (first, count) in net.kinds.items()]
     paths = Routes(net).between(*looked_at.T)
@@ -230,7 +277,7 @@ def _spec(traffic: Sequence[AxisTraffic], levels: Sequence[Level]) -> Spec:
         for each in traffic
     ]
     points = [
-        {"axis": each.name, "to": level.name, "c": axis_colour(each.axis), "pairs": format_percent(share, digits=0)}
+        {"axis": each.name, "to": level.name, "c": axis_colour(each.axis), "bytes": format_percent(share, digits=0)}
         for each in traffic
         for level, share in each.share_by_level.items()
     ]
@@ -261,7 +308,7 @@ def _spec(traffic: Sequence[AxisTraffic], levels: Sequence[Level]) -> Spec:
                     "y": y,
                     "x": {**x, "field": "to"},
                     "color": colour,
-                    "tooltip": [{"field": "axis"}, {"field": "to", "title": "level"}, {"field": "pairs"}],
+                    "tooltip": [{"field": "axis"}, {"field": "to", "title": "level"}, {"field": "bytes"}],
                 },
             },
             {

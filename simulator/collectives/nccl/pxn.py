@@ -17,6 +17,41 @@ from quadrille.simulator.collectives.nccl.layout import PlacedPlan, exit_cards
 from quadrille.simulator.collectives.programs import Ints
 from quadrille.topologies.joined_gpus import links_between_gpus
 from quadrille.topologies.routes.paths import Paths
+from quadrille.topologies.routes.routing import Routes
+
+
+class RailRelays:
+    """The GPUs on the rail of the receiver by which the members of groups send to another node.
+
+    Parameters
+    ----------
+    members : endpoints of all members, in order, each once
+    """
+
+    def __init__(self, routes: Routes, members: Ints) -> None:
+        self._routes, self._members = routes, members
+        self._per_node = routes.net.per_node
+        self._cards = exit_cards(routes, members)
+        self._count = int(self._cards.max(initial=0)) + 1
+        keys = members // self._per_node * self._count + self._cards
+        self._keys, first = np.unique(keys, return_index=True)
+        self._of_key = members[first]
+        self._inside = links_between_gpus(routes.net)
+
+    def __call__(self, sources: Ints, targets: Ints) -> Ints:
+        """The GPU in between on each path, -1 for none [paths]."""
+        source_card, target_card = (self._cards[np.searchsorted(self._members, ends)] for ends in (sources, targets))
+        wanted = sources // self._per_node * self._count + target_card
+        place = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+        apart = (sources // self._per_node != targets // self._per_node) & (source_card != target_card)
+        candidates = np.flatnonzero(apart & (self._keys[place] == wanted))
+        relay = np.full(len(sources), -1)
+        if len(candidates):
+            ends = self._of_key[place[candidates]]
+            paths = self._routes.between(sources[candidates], ends)
+            outside = np.add.reduceat(np.append(~self._inside[paths.links], False), paths.offsets[:-1])
+            relay[candidates[outside == 0]] = ends[outside == 0]
+        return relay
 
 
 class RailPaths:
@@ -29,15 +64,7 @@ class RailPaths:
 
     def __init__(self, placed: PlacedPlan) -> None:
         self._placed = placed
-        net = placed.routes.net
-        self._per_node = net.per_node
-        self._members = np.unique(placed.endpoints[placed.groups])
-        self._cards = exit_cards(placed.routes, self._members)
-        self._count = int(self._cards.max(initial=0)) + 1
-        keys = self._members // self._per_node * self._count + self._cards
-        self._keys, first = np.unique(keys, return_index=True)
-        self._of_key = self._members[first]
-        self._inside = links_between_gpus(net)
+        self._relays = RailRelays(placed.routes, np.unique(placed.endpoints[placed.groups]))
 
     def __call__(self, sources: Ints, targets: Ints) -> Paths:
         """The paths, without the latency of links."""
@@ -47,21 +74,6 @@ class RailPaths:
         if not len(relayed):
             return direct
         return _after(self._placed.without_latency(sources[relayed], relay[relayed]), relayed, direct)
-
-    def _relays(self, sources: Ints, targets: Ints) -> Ints:
-        """The GPU in between on each path, -1 for none [paths]."""
-        source_card, target_card = (self._cards[np.searchsorted(self._members, ends)] for ends in (sources, targets))
-        wanted = sources // self._per_node * self._count + target_card
-        place = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
-        apart = (sources // self._per_node != targets // self._per_node) & (source_card != target_card)
-        candidates = np.flatnonzero(apart & (self._keys[place] == wanted))
-        relay = np.full(len(sources), -1)
-        if len(candidates):
-            ends = self._of_key[place[candidates]]
-            paths = self._placed.routes.between(sources[candidates], ends)
-            outside = np.add.reduceat(np.append(~self._inside[paths.links], False), paths.offsets[:-1])
-            relay[candidates[outside == 0]] = ends[outside == 0]
-        return relay
 
 
 def _after(first: Paths, rows: Ints, paths: Paths) -> Paths:

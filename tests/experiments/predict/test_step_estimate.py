@@ -2,7 +2,8 @@
 
 import pytest
 
-from quadrille.algorithms.schedule.grid import parse_grid
+from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.schedule.grid import Grid, parse_grid
 from quadrille.cli.parsing.flags import TrainingFlags
 from quadrille.cli.parsing.training import parse_training
 from quadrille.experiments.predict.closed_form import ClosedFormModel
@@ -40,3 +41,16 @@ def test_rings_between_nodes_share_the_cards_of_a_node(name, grid, cards):
     rings = ring_bandwidths(lengths, model, network_of(machine))
     of_one_card = machine.topology["bandwidth_bytes_per_second"]
     assert rings == {(lengths.stride("data"), lengths.data): pytest.approx(cards * of_one_card)}
+
+
+def test_a_stage_in_one_domain_sends_faster_than_a_stage_on_two():
+    machine = find_machine("gb200-nvl72", gpus=256)
+    grid = Grid(data=64, pipeline=4, expert=64)
+    model = ClosedFormModel(machine, "bfloat16", grid.size, Choices(implementation="nccl"), stages=4)
+    stages = [model.at_stage(stage).hops for stage in range(4)]
+    seconds = [hops.all_pairs_link(grid, "expert", 1 << 20).seconds(1 << 20) for hops in stages]
+    assert seconds[0] < min(seconds[1:]) / 4  # GPUs 0 to 63 are in one domain of 72
+    slowest = model.hops.all_pairs_link(grid, "expert", 1 << 20).seconds(1 << 20)
+    assert slowest == max(seconds)
+    assert model.hops.equal_stages()[0] == 0
+    assert 0 not in model.hops.equal_stages()[1:]

@@ -33,6 +33,17 @@ def test_each_axis_goes_as_far_as_its_ranks_stand_apart(record):
     assert {each.axis: each.exposed_seconds for each in traffic} == {"x": 2.0, "data": 0.0, "pipeline": 0.0}
 
 
+def test_an_all_to_all_goes_between_all_members_of_a_group_and_not_to_the_next_one_only(tmp_path):
+    path = tmp_path / "experts.json"
+    words = "simulate --gpt qwen3-30b-a3b --batch 16 --machine h100-superpod --gpus 16 --micro-batch 1 --quiet"
+    assert main([*words.split(), "--grid", "data=16,expert=16", "--json", str(path)]) == 0
+    traffic, _ = axis_traffic(load_record(path), find_machine("h100-superpod", gpus=16), {})
+    shares = {each.axis: {level.name: share for level, share in each.share_by_level.items()} for each in traffic}
+    assert shares["expert"]["leaf"] == pytest.approx(8 / 15, rel=1e-3)  # of 15 partners, 8 are in the second node
+    assert set(shares["expert"]) == {"in a node", "leaf"}  # NCCL lets no message cross from rail to rail
+    assert shares["data"]["leaf"] == pytest.approx(2 / 16)
+
+
 def test_a_prediction_by_passes_has_the_drawing_though_it_counts_no_links(record):
     sections = {section.title: section for section in record_part(record, "step.json", None).sections}
     assert not sections["Busiest links"].charts
