@@ -11,6 +11,7 @@
     activation_recompute                           full, attn_only (selective), none
     pipeline_interleaving                          num-virtual-stages-per-pipeline-rank
     optimizer_sharding                             use-distributed-optimizer
+    data_par_overlap                               overlap-grad-reduce
     tensor_par_comm_type                           sequence-parallel (rs_ag, p2p_rs_ag), or not (ar)
     attention_type                                 multihead alone
 
@@ -46,6 +47,7 @@ LAYOUT = {
 }
 READ = (
     *("num_procs", "data_par", "datatype", "activation_recompute", "optimizer_sharding", "tensor_par_comm_type"),
+    "data_par_overlap",
     *("attention_type", "weight_offload", "activations_offload", "optimizer_offload", "training", "name"),
 )
 DTYPES: dict[str, dict[str, Argument]] = {
@@ -98,6 +100,8 @@ def _options(execution: Settings) -> dict[str, Argument]:
         arguments["recompute-granularity"] = RECOMPUTE[recompute]
     if execution.flag("optimizer_sharding"):
         arguments["use-distributed-optimizer"] = True
+    if execution.flag("data_par_overlap"):
+        arguments["overlap-grad-reduce"] = True
     if execution.word("tensor_par_comm_type", "ar") != "ar":
         arguments["sequence-parallel"] = True
     return arguments

@@ -7,7 +7,7 @@
     bf16.enabled, fp16.enabled                     --dtype; float32 without both
     zero_optimization.stage                        --zero
     zero_optimization.offload_optimizer.device     --offload optimizer:host (cpu)
-    zero_optimization.overlap_comm                 --overlap ors,oag at stage 3
+    zero_optimization.overlap_comm                 --overlap ors,oag at stage 3, ogr at stages 1 and 2
     data_types.grad_accum_dtype                    --gradient-bytes 4 (fp32); else 2
     gradient_clipping                              --clip
     tensor_parallel.autotp_size                    --grid x=…
@@ -16,13 +16,15 @@
 `"auto"` (Hugging Face's Trainer) counts as absent.  Differences: offload to NVMe, offload of parameters, compressed
 gradients of ZeRO++, a pipeline of DeepSpeed's own engine, sparse attention, 1-bit optimizers.
 
-Source: microsoft/DeepSpeed, docs/_pages/config-json.md; deepspeed/runtime/zero/config.py (defaults).
+Source: microsoft/DeepSpeed, docs/_pages/config-json.md; deepspeed/runtime/zero/config.py (defaults);
+deepspeed/runtime/zero/stage_1_and_2.py (overlap_comm).
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.training.offload import Offload
 from quadrille.experiments.import_.imported_job import Asked, ImportedJob
 from quadrille.experiments.import_.settings import Settings
@@ -71,9 +73,7 @@ def read_deepspeed(files: Sequence[Settings], asked: Asked) -> ImportedJob:
         clip=settings.number("gradient_clipping", 0.0),
         recompute="full" if any(key.startswith("activation_checkpointing.") for key in settings.values) else "none",
         offload=_offload(settings),
-        overlaps=frozenset({"ors", "oag"})
-        if stage == 3 and settings.flag("zero_optimization.overlap_comm", True)
-        else frozenset(),
+        overlaps=_overlaps(settings, stage),
     )
     experiment = layout_experiment(_with_batch(settings, layout, asked), asked.shape)
     return ImportedJob(
@@ -106,6 +106,13 @@ def _with_batch(settings: Settings, layout: Layout, asked: Asked) -> Layout:
             f"{micro} x {steps} x {data} is accepted"
         )
     return replace(layout, batch=batch, micro_batch=micro)
+
+
+def _overlaps(settings: Settings, stage: int) -> frozenset[OverlapName]:
+    """The overlaps of a ZeRO stage; without the key, stage 3 has them and the other stages have none."""
+    if not settings.flag("zero_optimization.overlap_comm", stage == 3):
+        return frozenset()
+    return frozenset({3: ("ors", "oag"), 2: ("ogr",), 1: ("ogr",)}.get(stage, ()))  # type: ignore[arg-type]
 
 
 def _offload(settings: Settings) -> Offload | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.training.adam import Adam, default_rate
 from quadrille.algorithms.training.architecture import Architecture
 from quadrille.algorithms.training.gpt import Gpt, check_gpt
@@ -57,10 +58,25 @@ def job_experiment(job: MegatronJob) -> TrainingExperiment:
     grid = replace(box, expert=expert, expert_tensor=tensor)
     scheme = find_scheme("megatron", sequence_parallel=step.sequence_parallel)
     check_gpt(problem, grid, scheme)
-    overlaps = frozenset({"oar"} if step.tensor > 1 else set()) | (
-        frozenset({"ors", "oag"}) if step.sharded_weights else frozenset()
-    )
-    return TrainingExperiment(problem, grid, scheme, ExecutionOptions(overlaps=overlaps), software=software)  # type: ignore[arg-type]
+    return TrainingExperiment(problem, grid, scheme, ExecutionOptions(overlaps=_overlaps(job)), software=software)
+
+
+def _overlaps(job: MegatronJob) -> frozenset[OverlapName]:
+    """The overlaps of a job.
+
+    Source: NVIDIA, Megatron-LM, megatron/core/tensor_parallel/layers.py (oar; with sequence parallelism oag, the input
+    that is gathered again for the gradient of a weight); megatron/core/distributed/ (ogr, opg).
+    """
+    step = job.step
+    replicas = step.data * step.context
+    overlaps: dict[OverlapName, bool] = {
+        "oar": step.tensor > 1,
+        "ors": step.sharded_weights,
+        "oag": step.sharded_weights or step.sequence_parallel,
+        "ogr": job.overlaps_gradients and replicas > 1 and not step.sharded_weights,
+        "opg": job.overlaps_weights and replicas > 1 and step.distributed_optimizer and not step.sharded_weights,
+    }
+    return frozenset(name for name, applies in overlaps.items() if applies)
 
 
 def _recompute(step: MegatronStep) -> Recompute:

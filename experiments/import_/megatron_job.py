@@ -56,7 +56,8 @@ class MegatronJob:
     step : training step
     rotary_base, rotary_share : rotary positions; a share of 0 for none
     clip : largest norm of the gradient; 0 for no limit
-    overlaps_gradients : whether sums of gradients over data overlap the backward pass
+    overlaps_gradients, overlaps_weights : whether sums of gradients over data overlap the backward pass, and gathers of
+        the weights of the sharded optimizer the forward pass
     experts : experts in place of the dense MLP; None for a dense model
     expert_ranks : ranks that share out the experts, and ranks that cut each
     latent : traits of latent attention by name; empty without it
@@ -72,6 +73,7 @@ class MegatronJob:
     rotary_share: float = 0.0
     clip: float = 1.0
     overlaps_gradients: bool = False
+    overlaps_weights: bool = False
     experts: Experts | None = None
     expert_ranks: tuple[int, int] = (1, 1)
     latent: Mapping[str, Any] = field(default_factory=dict)
@@ -122,6 +124,7 @@ def megatron_job(arguments: JobArguments, gpus: int | None = None) -> MegatronJo
         values.number("rotary-percent", 1.0) if _is_rotary(values) else 0.0,
         values.number("clip-grad", 1.0),
         values.on("overlap-grad-reduce"),
+        values.on("overlap-param-gather"),
         experts,
         expert_ranks(values, experts) if experts else (1, 1),
         latent_traits(values),

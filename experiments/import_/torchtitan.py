@@ -5,7 +5,8 @@
     training.local_batch_size, global_batch_size    --batch; -1 for local x data ranks
     training.seq_len, training.max_norm             sequence, --clip
     training.mixed_precision_param, _reduce         --dtype, --gradient-bytes
-    parallelism.data_parallel_shard_degree          --zero 3 with --overlap ors,oag where it is not 1
+    parallelism.data_parallel_shard_degree          --zero 3 with --overlap ors,oag; if it is 1, --zero 0 with --overlap
+                                                    ogr (DistributedDataParallel)
     parallelism.tensor_, pipeline_, context_, expert_parallel_degree    --grid x=…,pipeline=…,context=…,expert=…
     parallelism.pipeline_parallel_microbatch_size   --micro-batch
     activation_checkpoint.mode                      --recompute full; selective is a difference
@@ -92,7 +93,7 @@ def read_torchtitan(files: Sequence[Settings], asked: Asked) -> ImportedJob:
         clip=settings.number("training.max_norm", 1.0),
         recompute="full" if settings.word("activation_checkpoint.mode", "none") == "full" else "none",
         products=_products(settings),
-        overlaps=frozenset({"ors", "oag"}) if sharded else frozenset(),
+        overlaps=frozenset({"ors", "oag"} if sharded else {"ogr"} if gpus > ranks else set()),  # type: ignore[arg-type]
     )
     experiment = layout_experiment(layout, shape)
     differences = (*_differences(settings, replicas, sharded=sharded), *shape.approximations)

@@ -189,9 +189,8 @@ def values_of_record(path: str, context: click.Context) -> dict[str, Any]:
     made_by = record.provenance.command if record.provenance is not None else ""
     words = _words_of_experiment(made_by)
     if words is None:
-        raise InputError(
-            f"--from {path}: its record was made by {made_by or 'a program'!r:.80}, not by simulate or run"
-        )
+        origin = f"is of the command {made_by!r:.80}" if made_by else "names no command line"
+        raise InputError(f"--from {path}: its record {origin}: a record of simulate or run is accepted")
     inner = context.command.make_context(context.info_name or "", list(words), resilient_parsing=True)
     names = {parameter.name for parameter in context.command.params}
     values = {name: inner.params[name] for name in typed(inner, inner.params) & names - {*DESTINATIONS}}

@@ -5,7 +5,7 @@ its sender and its receiver have. Programs are walked one after the other, so
 an instance waits here for the ranks of the other programs.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -23,9 +23,11 @@ from quadrille.algorithms.schedule.ops import (
     Receive,
     Send,
     collective_kind,
+    lane,
     message_lane,
 )
 from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.simulator.bounds.channels import TYPICAL
 from quadrille.simulator.bounds.group_work import Key
 from quadrille.simulator.bounds.message_times import end_times
@@ -126,6 +128,8 @@ class CommunicationState:
     def __init__(self, inputs: WalkInputs, rank_groups: Sequence[RankGroup], extrapolated: set[str]) -> None:
         self._schedule, self._cost_model, self._schedule_work = inputs.schedule, inputs.cost_model, inputs.schedule_work
         self._overlaps, self._nccl, self._op_costs = inputs.concurrency.overlaps, inputs.nccl, inputs.op_costs
+        self._lanes = {op.name: lane(op) for op in all_ops(inputs.schedule)}
+        self._by_lane: dict[str, list[dict[str, int]]] = {}
         self._extrapolated = extrapolated
         self._collectives: dict[tuple[str, int], PendingCollective] = {}
         self._messages: dict[tuple[str, int, int, int], PendingMessage] = {}
@@ -308,10 +312,19 @@ class CommunicationState:
 
     def _nccl_seconds(self, nccl: "NcclTimes", op: Collective, cost: "_NcclCost") -> Floats:
         """Seconds of the op in each row for each member [3, groups, members]; its traffic is added to the totals."""
-        delay = nccl.delay(op.name, self._overlaps.get(op.name, {}))
+        delay = nccl.delay(cost.seconds, self._overlaps_by_lane(op))
         self.carried.links += cost.link_bytes
         self.carried.messages += cost.seconds.size
         return np.stack([cost.seconds, cost.seconds, self._op_costs.slowdown(op) * (cost.seconds + delay)])
+
+    def _overlaps_by_lane(self, op: Collective) -> list[dict[str, int]]:
+        """For each lane, how many instances of its ops may overlap one instance of the op."""
+        if op.name not in self._by_lane:
+            by_lane: dict[str, dict[str, int]] = defaultdict(dict)
+            for name, count in self._overlaps.get(op.name, {}).items():
+                by_lane[self._lanes[name]][name] = count
+            self._by_lane[op.name] = list(by_lane.values())
+        return self._by_lane[op.name]
 
     def _nccl_cost(
         self, nccl: "NcclTimes", op: Collective, coordinates: Coordinates, groups: Ints, ranks: int

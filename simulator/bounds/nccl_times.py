@@ -4,10 +4,11 @@ NCCL's model says how long a collective takes, not when each step of each rank
 ends. So a group begins when its last member has arrived, and ends as the model
 says. All groups of an op share links; ops of different axes do not share links in
 the model. Their contention is bounded by assumption, not by proof: at the earliest
-each op is alone, at the latest all ops that may overlap run one after another.
+each op is alone; at the latest it shares the links with all lanes that may be busy
+beside it, or waits for an op of each.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -199,8 +200,28 @@ class NcclTimes:
         if self._refused and not self._accepted:
             raise self._refused[0]
 
-    def delay(self, name: str, overlaps: Mapping[str, int]) -> float:
-        """Seconds that an op may wait for the ops that may overlap it."""
-        return sum(
-            count * self.longest.get(other_name, 0.0) for other_name, count in overlaps.items() if other_name != name
-        )
+    def delay(self, seconds: Floats, overlaps: Iterable[Mapping[str, int]]) -> Floats:
+        """Seconds that other lanes may add to an op.
+
+        A lane has one op in progress at a time.  If links are shared equally, a lane adds at most the time of the op;
+        if one op waits for another, at most the longest op of the lane; and never more than all ops of the lane that
+        may overlap.
+
+        >>> times = NcclTimes(None, None, None, longest={"sum A": 1.0, "sum B": 2.0, "gather": 5.0})
+        >>> overlaps = {"sum A": 1}, {"sum A": 9, "sum B": 9}, {"gather": 1}
+        >>> [float(times.delay(np.array(1.5), [lane])) for lane in overlaps]
+        [1.0, 2.0, 5.0]
+        >>> float(times.delay(np.array(3.0), [{"sum A": 9, "sum B": 9}, {"gather": 1}]))
+        8.0
+
+        Parameters
+        ----------
+        seconds : time of the op alone, by member [s]
+        overlaps : for each lane, how many instances of its ops may overlap the op
+        """
+        added = np.zeros_like(seconds)
+        for counts in overlaps:
+            times = [(count, self.longest.get(name, 0.0)) for name, count in counts.items()]
+            every, longest = sum(count * most for count, most in times), max((most for _, most in times), default=0.0)
+            added += np.minimum(every, np.maximum(longest, seconds))
+        return added

@@ -121,6 +121,38 @@ def test_offload_and_stage_3_of_deepspeed(job):
     assert read.differences == ("offload_param.device nvme: weights stay on the GPU",)
 
 
+@pytest.mark.parametrize(
+    ("stage", "flag", "overlaps"),
+    [
+        *((stage, {}, set()) for stage in (0, 1, 2)),
+        (3, {}, {"ors", "oag"}),
+        (3, {"overlap_comm": False}, set()),
+        (0, {"overlap_comm": True}, set()),
+        (1, {"overlap_comm": True}, {"ogr"}),
+        (2, {"overlap_comm": True}, {"ogr"}),
+    ],
+)
+def test_overlap_comm_of_deepspeed_is_on_at_stage_3_alone(stage, flag, overlaps, job):
+    read = job({**DEEPSPEED, "zero_optimization": {"stage": stage, **flag}}, gpus=2, shape=TINY)
+    assert read.experiment.execution.overlaps == overlaps
+
+
+def test_replicas_of_torchtitan_reduce_gradients_in_the_backward_pass(job):
+    parallelism = {"data_parallel_shard_degree": 1, "data_parallel_replicate_degree": 8, "tensor_parallel_degree": 2}
+    read = job({**TITAN, "parallelism": parallelism}, gpus=16)
+    assert (read.experiment.problem.zero, read.experiment.execution.overlaps) == (0, {"ogr"})
+    alone = job({**TITAN, "parallelism": {"data_parallel_shard_degree": 1, "tensor_parallel_degree": 2}}, gpus=2)
+    assert alone.experiment.execution.overlaps == set()
+    assert job(TITAN, gpus=16).experiment.execution.overlaps == {"ors", "oag"}
+
+
+def test_data_par_overlap_of_calculon_is_overlap_of_gradients(job):
+    assert job(APPLICATION, EXECUTION).experiment.execution.overlaps == {"oar", "oag"}
+    hidden = job(APPLICATION, {**EXECUTION, "data_par_overlap": True})
+    assert hidden.experiment.execution.overlaps == {"oar", "oag", "ogr"}
+    assert "data_par_overlap" not in hidden.ignored
+
+
 def test_torchtitan_shards_over_all_data_ranks(job):
     read = job(TITAN, gpus=16)
     problem, grid = read.experiment.problem, read.experiment.grid

@@ -196,6 +196,30 @@ def test_fp16_sums_gradients_in_16_bits_unless_told_otherwise():
     assert megatron_job(JobArguments({**words, "accumulate-allreduce-grads-in-fp32": True}), 1).step.gradient_bytes == 4
 
 
+OVERLAP_BOTH = {"overlap_grad_reduce": True, "overlap_param_gather": True}
+
+
+@pytest.mark.parametrize(
+    ("changes", "overlaps"),
+    [
+        ({}, set()),
+        ({"tensor_model_parallel_size": "2"}, {"oar"}),
+        ({"tensor_model_parallel_size": "2", "sequence_parallel": True}, {"oar", "oag"}),
+        ({"overlap_grad_reduce": True}, {"ogr"}),
+        ({**OVERLAP_BOTH, "use_distributed_optimizer": True}, {"ogr", "opg"}),
+        (OVERLAP_BOTH, {"ogr"}),
+        ({**OVERLAP_BOTH, "tensor_model_parallel_size": "8"}, {"oar"}),
+        ({**OVERLAP_BOTH, "context_parallel_size": "8", "use_distributed_optimizer": True}, {"ogr", "opg"}),
+        ({**OVERLAP_BOTH, "use_megatron_fsdp": True}, {"ors", "oag"}),
+    ],
+)
+def test_overlaps_are_those_of_the_arguments(changes, overlaps):
+    """Gradients and weights are hidden where data or context ranks exchange them; FSDP has overlaps of its own."""
+    experiment = job_experiment(job(**changes))
+    assert experiment.execution.overlaps == overlaps
+    assert experiment.applied_schedule().overlap == overlaps
+
+
 def test_the_experiment_has_the_flops_and_the_grid_of_the_job():
     layout = {"tensor_model_parallel_size": "2", "pipeline_model_parallel_size": "2", "sequence_parallel": True}
     experiment = job_experiment(job(16, **layout, use_distributed_optimizer=True, swiglu=True, normalization="RMSNorm"))

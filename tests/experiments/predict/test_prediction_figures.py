@@ -137,7 +137,7 @@ def test_explain_draws_the_roofline_of_a_record(capsys, tmp_path, order):
     [
         ({"machine": None}, "names no machine"),
         ({"machine": {"name": "perlmutter", "sha256": "0" * 64}}, "is not as"),
-        ({"provenance": None}, "its record was made by 'a program'"),
+        ({"provenance": None}, "its record names no command line: a record of simulate or run is accepted"),
     ],
 )
 def test_a_record_without_its_machine_has_no_roofline(capsys, tmp_path, changes, words):

@@ -167,4 +167,4 @@ def test_a_missing_file_and_a_record_of_no_command_are_one_line(capsys, tmp_path
     content = json.loads(record.read_text())
     content["provenance"]["command"] = ""
     record.write_text(json.dumps(content))
-    assert "not by simulate or run" in called(capsys, "simulate", "--from", record).line
+    assert "a record of simulate or run is accepted" in called(capsys, "simulate", "--from", record).line

@@ -19,6 +19,7 @@ from quadrille.simulator.bounds.makespan_bounds import bound_schedule as walked
 from quadrille.simulator.loops.skipped_iterations import MIN_TAIL
 from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.simulate import Shortcuts, simulate
+from quadrille.topologies.find_machine import find_machine
 from tests.support.toy_machines import leaf_spine, star
 
 CASES = [
@@ -181,3 +182,16 @@ def test_no_iteration_is_skipped_where_gradients_are_summed_in_the_backward_pass
     short, long = short_and_long(model("4d", grid, OVERLAPS), machines(grid.size)[1])
     assert short.walk.skipped_iterations == 0
     assert (short.low, short.seconds, short.high) == (long.low, long.seconds, long.high)
+
+
+def test_sums_beside_the_backward_pass_delay_no_op_by_all_sums_of_all_layers():
+    """A sum over data may run beside each later layer, but one sum at a time: a layer has the same bound."""
+    machine = find_machine("h100-node", gpus=4)
+    placement, ratios = place_ranks(machine, 4), []
+    for layers in (4, 16):
+        schedule = model("megatron", Grid(data=2, x=2), ("oar", "ogr"), layers)
+        result = walked(schedule, machine, parse_choices("nccl"), placement)
+        assert result.low <= result.seconds < result.high
+        ratios.append(result.high / result.seconds)
+    assert ratios[1] == pytest.approx(ratios[0], rel=0.1)
+    assert ratios[1] < 3
