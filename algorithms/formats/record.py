@@ -52,6 +52,8 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Dtype = Literal["float64", "float32", "float16", "bfloat16"]
 Kind = Literal["predicted", "measured"]
 Cause = Literal["compute", "transfer", "latency", "waiting", "other"]
+OutsideOps = Literal["before the first op", "between ops", "after the last op"]
+"""Parts of a rank's time outside ops."""
 PathPart = Literal["compute", "latency", "bandwidth", "contention", "waiting", "other"]
 """Parts of an op's time: `bandwidth` is the time of its transfers alone, `contention` the time that sharing adds."""
 Shards = Literal["exact", "even"]
@@ -400,6 +402,8 @@ class Record(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     order_choice : choice of the order of ranks, with `--order auto`
     pass_orders : forward (F) and backward (B) passes of each pipeline stage in the order in which they ran, where
         messages decide the order
+    outside_ops_seconds : measured time of the mean rank outside ops: before its first op, between ops, and after its
+        last op until the last rank ends; medians over repeats [s]
     """
 
     kind: Kind
@@ -444,6 +448,7 @@ class Record(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     collectives: dict[str, Choice] | UnsetType = UNSET
     order_choice: Choice | UnsetType = UNSET
     pass_orders: tuple[str, ...] | UnsetType = UNSET
+    outside_ops_seconds: dict[OutsideOps, Seconds] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         ranks = prod(length for axis, length in self.grid.items() if axis in AXES)
