@@ -26,6 +26,7 @@ from quadrille.algorithms.schedule.kernel_signatures import FusedAttention
 from quadrille.algorithms.schedule.ops import Products
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.tabular import Tabular
+from quadrille.algorithms.timelines.spans import OutsideOps
 from quadrille.algorithms.units import LONGEST_SECONDS, format_seconds
 
 __all__ = ["Provenance", "Record", "load_record", "provenance", "save_record"]
@@ -52,8 +53,6 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Dtype = Literal["float64", "float32", "float16", "bfloat16"]
 Kind = Literal["predicted", "measured"]
 Cause = Literal["compute", "transfer", "latency", "waiting", "other"]
-OutsideOps = Literal["before the first op", "between ops", "after the last op"]
-"""Parts of a rank's time outside ops."""
 PathPart = Literal["compute", "latency", "bandwidth", "contention", "waiting", "other"]
 """Parts of an op's time: `bandwidth` is the time of its transfers alone, `contention` the time that sharing adds."""
 Shards = Literal["exact", "even"]

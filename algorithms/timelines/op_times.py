@@ -9,9 +9,8 @@ from statistics import median
 from typing import Protocol, cast
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.formats.record import OutsideOps
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.timelines.spans import COMPUTE, UNPAIRED, Span
+from quadrille.algorithms.timelines.spans import COMPUTE, UNPAIRED, OutsideOps, Span
 
 HOST_KINDS = ("host_copy", "host_kernel")
 """Kinds of ops that copy between device and host, or run on the host."""

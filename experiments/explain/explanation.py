@@ -19,9 +19,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta
 
-from quadrille.algorithms.formats.record import OpRecord, OutsideOps, PathPart, PathSegment, Record
+from quadrille.algorithms.formats.record import OpRecord, PathPart, PathSegment, Record
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER
+from quadrille.algorithms.timelines.spans import OutsideOps
 from quadrille.algorithms.units import format_percent, format_seconds
 from quadrille.experiments.compare.attribution import COMPUTE_KINDS, cause_shares, charged_seconds, charged_waiting
 from quadrille.experiments.network.late_flows import LateFlow
