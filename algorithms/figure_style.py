@@ -36,7 +36,18 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINE_STYLES = ("-", "--", ":", "-.")
 MARKER_SIZES = (8, 6.5, 5, 4)
 """Sizes of the markers of the first lines; the last size is that of all others.  Lines on each other stay visible."""
-CAUSES = {"compute": 1, "bandwidth": 2, "transfer": 2, "latency": 6, "contention": 4, "waiting": 5, "other": 7}
+CAUSES = {
+    "compute": 1,
+    "bandwidth": 2,
+    "transfer": 2,
+    "latency": 6,
+    "contention": 4,
+    "waiting": 5,
+    "other": 7,
+    "before the first op": 3,
+    "between ops": 4,
+    "after the last op": 6,
+}
 """Number of the colour of each cause of time, from 1, in figures and in reports."""
 CAUSE_COLOURS = {cause: PALETTE[number - 1] for cause, number in CAUSES.items()}
 """Colour of each cause of time."""

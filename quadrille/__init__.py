@@ -163,4 +163,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """The public names."""
-    return sorted({*globals(), *__all__})
+    return list(__all__)

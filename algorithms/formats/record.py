@@ -26,6 +26,7 @@ from quadrille.algorithms.schedule.kernel_signatures import FusedAttention
 from quadrille.algorithms.schedule.ops import Products
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.tabular import Tabular
+from quadrille.algorithms.timelines.spans import OutsideOps
 from quadrille.algorithms.units import LONGEST_SECONDS, format_seconds
 
 __all__ = ["Provenance", "Record", "load_record", "provenance", "save_record"]
@@ -400,6 +401,8 @@ class Record(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     order_choice : choice of the order of ranks, with `--order auto`
     pass_orders : forward (F) and backward (B) passes of each pipeline stage in the order in which they ran, where
         messages decide the order
+    outside_ops_seconds : measured time of the mean rank outside ops: before its first op, between ops, and after its
+        last op until the last rank ends; medians over repeats [s]
     """
 
     kind: Kind
@@ -444,6 +447,7 @@ class Record(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     collectives: dict[str, Choice] | UnsetType = UNSET
     order_choice: Choice | UnsetType = UNSET
     pass_orders: tuple[str, ...] | UnsetType = UNSET
+    outside_ops_seconds: dict[OutsideOps, Seconds] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         ranks = prod(length for axis, length in self.grid.items() if axis in AXES)

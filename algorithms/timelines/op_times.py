@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.timelines.spans import COMPUTE, UNPAIRED, Span
+from quadrille.algorithms.timelines.spans import COMPUTE, UNPAIRED, OutsideOps, Span
 
 HOST_KINDS = ("host_copy", "host_kernel")
 """Kinds of ops that copy between device and host, or run on the host."""
@@ -115,6 +115,41 @@ def op_times(*timelines: SpansOfRanks) -> dict[str, OpTimes]:
         op: _mean(span, samples[op], weights, ranks=timelines[0].ranks, repeats=len(timelines))
         for op, span in model.items()
     }
+
+
+def outside_ops(*timelines: SpansOfRanks) -> dict[OutsideOps, float]:
+    """The time of the mean rank outside ops, over one or more repeats [s]: medians over repeats.
+
+    A run lasts from the first start of an op on any rank to the last end on any rank.  Before its first op a rank has
+    started later than the first rank; between ops its program does something else; after its last op the last rank is
+    still at work.
+
+    >>> from quadrille.algorithms.timelines.timeline import Timeline
+    >>> spans = [Span(0, "multiply", "gemm", "compute", 0, 0, 0, 3), Span(0, "sum", "all_reduce", "x", 3, 4, 4, 6)]
+    >>> spans += [Span(1, "multiply", "gemm", "compute", 1, 1, 1, 4), Span(1, "sum", "all_reduce", "x", 4, 4, 4, 6)]
+    >>> outside_ops(Timeline(tuple(spans), "measured", ranks=2))
+    {'before the first op': 0.5, 'between ops': 0.5, 'after the last op': 0.0}
+    """
+    of_repeats = [_outside(timeline) for timeline in timelines if timeline.spans]
+    if not of_repeats:
+        return {}
+    before, between, after = (median(column) for column in zip(*of_repeats, strict=True))
+    return {"before the first op": before, "between ops": between, "after the last op": after}
+
+
+def _outside(timeline: SpansOfRanks) -> tuple[float, float, float]:
+    """Seconds of the mean rank before its first op, between ops and after its last op."""
+    first, last = min(span.start for span in timeline.spans), max(span.end for span in timeline.spans)
+    spans_of_rank: dict[int, list[Span]] = defaultdict(list)
+    for span in timeline.spans:
+        spans_of_rank[span.rank].append(span)
+    before = between = after = 0.0
+    for spans in spans_of_rank.values():
+        start, end = min(span.start for span in spans), max(span.end for span in spans)
+        idle = _idle_clock(spans)
+        before, between, after = before + start - first, between + idle(end) - idle(start), after + last - end
+    ranks = len(spans_of_rank)
+    return before / ranks, between / ranks, after / ranks
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ its seconds are 0, so the two always add up to end - start.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor
+from typing import Literal
 
 import msgspec
 
@@ -21,6 +22,8 @@ from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.ops import Op, kind
 
 COMPUTE = "compute"
+OutsideOps = Literal["before the first op", "between ops", "after the last op"]
+"""Parts of a rank's time outside ops."""
 ALONE = -1
 UNPAIRED = ("send", "receive")
 """Kinds of op whose other end is another op, so that the group does not start them together."""

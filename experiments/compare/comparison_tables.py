@@ -6,7 +6,7 @@ from quadrille.experiments.compare.comparison import Comparison, KindComparison,
 from quadrille.experiments.compare.drift import BUSY_FACTOR
 from quadrille.experiments.compare.problem import problem_label
 from quadrille.experiments.compare.record_folders import FolderComparison
-from quadrille.experiments.output.tables import UNKNOWN, Row, milliseconds, percent, table
+from quadrille.experiments.output.tables import UNKNOWN, Row, duration, percent, table
 
 PASSES_BEFORE, PASSES_SHOWN = 8, 32
 """Number of passes shown before the first difference, and in all."""
@@ -18,7 +18,7 @@ def comparison_tables(compared: Comparison) -> list[Group]:
     waiting = [kind.waiting_seconds for kind in compared.kinds]
     waiting_totals = (sum(both.predicted for both in waiting), sum(both.measured for both in waiting))
     kinds = [("kind", *_times_row(_kind_name(kind), kind.seconds)) for kind in compared.kinds]
-    kinds.append(("", "waiting", *map(milliseconds, waiting_totals), UNKNOWN, UNKNOWN, UNKNOWN))
+    kinds.append(("", "waiting", *map(duration, waiting_totals), UNKNOWN, UNKNOWN, UNKNOWN))
     ops = [("op", *_times_row(_op_name(op), op.seconds)) for op in compared.ops]
     total = [("total", *_times_row("", compared.seconds))]
     return [
@@ -64,8 +64,8 @@ def _op_name(op: OpComparison) -> str:
 def _times_row(name: str, times: Times) -> Row:
     return (
         name,
-        milliseconds(times.predicted),
-        milliseconds(times.measured),
+        duration(times.predicted),
+        duration(times.measured),
         percent(times.relative_error),
         percent(times.relative_error_drift_removed),
         unsigned_percent(times.spread),
@@ -86,8 +86,8 @@ def _pass_order_table(compared: Comparison) -> Group:
 def _attribution_table(compared: Comparison) -> Group:
     causes = compared.attribution_seconds
     measured = compared.seconds.measured
-    rows = [(cause, milliseconds(part), percent(part / measured)) for cause, part in causes.by_cause().items()]
-    total = [("total", milliseconds(causes.total), percent(causes.total / measured))]
+    rows = [(cause, duration(part), percent(part / measured)) for cause, part in causes.by_cause().items()]
+    total = [("total", duration(causes.total), percent(causes.total / measured))]
     title = "Predicted less measured, by cause"
     return table(title, ("", "difference", "of measured"), rows, total)
 
@@ -109,14 +109,14 @@ def _noise_table(compared: Comparison) -> Group:
 
 def _range(middle: float, low: float, high: float, repeats: int) -> str:
     if repeats == 1:
-        return f"{milliseconds(middle)}, a single repeat"
-    return f"{milliseconds(middle)}, {milliseconds(low)} to {milliseconds(high)} (5 to 95 % of {repeats} repeats)"
+        return f"{duration(middle)}, a single repeat"
+    return f"{duration(middle)}, {duration(low)} to {duration(high)} (5 to 95 % of {repeats} repeats)"
 
 
 def _interval(noise: Noise) -> str:
     if not noise.interval_known:
         return "unknown, counted as a miss"
-    low, high = milliseconds(noise.predicted_low_seconds), milliseconds(noise.predicted_high_seconds)
+    low, high = duration(noise.predicted_low_seconds), duration(noise.predicted_high_seconds)
     return f"{low} to {high}, {'holds' if noise.interval_holds_measurement else 'does not hold'} the measurement"
 
 

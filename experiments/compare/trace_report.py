@@ -16,7 +16,7 @@ from quadrille.experiments.compare.compare_traces import (
 )
 from quadrille.experiments.import_.trace_files import read_trace
 from quadrille.experiments.output.destinations import write_or_show
-from quadrille.experiments.output.tables import UNKNOWN, milliseconds, print_tables, table
+from quadrille.experiments.output.tables import UNKNOWN, duration, print_tables, table
 from quadrille.experiments.traces.collective_calls import kind_label
 from quadrille.experiments.traces.iterations import iterations_of
 from quadrille.experiments.traces.rank_traces import RankTrace
@@ -97,10 +97,10 @@ def trace_tables(comparison: TraceComparison) -> "list[Group]":
     rows = [
         (
             state,
-            milliseconds(both.predicted),
-            milliseconds(both.measured),
-            milliseconds(both.predicted - both.measured),
-            *([milliseconds(comparison.path.get(state, 0.0))] if comparison.path else []),
+            duration(both.predicted),
+            duration(both.measured),
+            duration(both.predicted - both.measured),
+            *([duration(comparison.path.get(state, 0.0))] if comparison.path else []),
         )
         for state, both in comparison.states.items()
     ]
@@ -108,12 +108,12 @@ def trace_tables(comparison: TraceComparison) -> "list[Group]":
     path = sum(comparison.path.values())
     total = (
         "iteration",
-        milliseconds(both.predicted),
-        milliseconds(both.measured),
-        milliseconds(both.predicted - both.measured),
+        duration(both.predicted),
+        duration(both.measured),
+        duration(both.predicted - both.measured),
     )
     columns = ("", "predicted", "measured", "difference", *(["critical path"] if comparison.path else []))
-    tables = [table("an iteration", columns, rows, [(*total, *([milliseconds(path)] if comparison.path else []))])]
+    tables = [table("an iteration", columns, rows, [(*total, *([duration(path)] if comparison.path else []))])]
     if comparison.collectives:
         tables.append(_collectives_table(comparison.collectives))
     tables.append(_ranks_table(comparison))
@@ -128,10 +128,10 @@ def _collectives_table(collectives: Sequence[ComparedCollective]) -> "Group":
             f"{row.calls.measured:.4g}",
             format_bytes(row.bytes.predicted) if row.bytes.predicted else UNKNOWN,
             format_bytes(row.bytes.measured) if row.bytes.measured else UNKNOWN,
-            milliseconds(row.seconds.predicted),
-            milliseconds(row.seconds.measured),
-            milliseconds(row.exposed_seconds.predicted),
-            milliseconds(row.exposed_seconds.measured),
+            duration(row.seconds.predicted),
+            duration(row.seconds.measured),
+            duration(row.exposed_seconds.predicted),
+            duration(row.exposed_seconds.measured),
         )
         for row in collectives
     ]
@@ -145,12 +145,12 @@ def _ranks_table(comparison: TraceComparison) -> "Group":
     rows = [
         (
             f"rank {rank.rank}",
-            milliseconds(rank.seconds),
-            milliseconds(rank.computing_seconds),
-            milliseconds(rank.exposed_communication_seconds),
-            milliseconds(rank.idle_seconds),
+            duration(rank.seconds),
+            duration(rank.computing_seconds),
+            duration(rank.exposed_communication_seconds),
+            duration(rank.idle_seconds),
             *(
-                map(milliseconds, (rank.waiting_seconds, rank.transfer_seconds, rank.delay_seconds, rank.path_seconds))
+                map(duration, (rank.waiting_seconds, rank.transfer_seconds, rank.delay_seconds, rank.path_seconds))
                 if several
                 else ()
             ),

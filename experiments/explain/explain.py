@@ -31,7 +31,7 @@ from quadrille.experiments.import_.file_kinds import refusal
 from quadrille.experiments.import_.trace_files import is_trace
 from quadrille.experiments.network.late_flows import LateFlow
 from quadrille.experiments.output.destinations import Destinations, check_plot_named, write_or_show
-from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent, print_tables, table
+from quadrille.experiments.output.tables import UNKNOWN, duration, percent, print_tables, table
 from quadrille.experiments.records.path_segments import PARTS, joined_by_op
 
 if TYPE_CHECKING:
@@ -249,13 +249,11 @@ def _parts_table(explanation: Explanation) -> "Group":
         for view in (path, mean):
             if view:
                 has_part = part in view
-                cells += (
-                    [milliseconds(view[part]), _percent_of(view[part], explanation.seconds)] if has_part else ["", ""]
-                )
+                cells += [duration(view[part]), _percent_of(view[part], explanation.seconds)] if has_part else ["", ""]
         rows.append(cells)
     path_heading, mean_heading = VIEW_NAMES.get(explanation.what, ("critical path", "mean rank"))
     columns = ["", *([path_heading, ""] if path else []), *([mean_heading, ""] if mean else [])]
-    return table(f"{explanation.what}: {milliseconds(explanation.seconds)}", columns, rows)
+    return table(f"{explanation.what}: {duration(explanation.seconds)}", columns, rows)
 
 
 def longest_segments(path: Sequence[PathSegment]) -> list[PathSegment]:
@@ -277,16 +275,16 @@ def _path_table(
     if len(shown) < len(path):
         hidden = sum(segment.seconds for segment in path) - sum(segment.seconds for segment in shown)
         others = "--all or --json FILE" if longest else "--json FILE"
-        title += f": the {len(shown)} longest of {len(path)} {noun}; {others} has the others, {milliseconds(hidden)}"
+        title += f": the {len(shown)} longest of {len(path)} {noun}; {others} has the others, {duration(hidden)}"
     parts = [part for part in PARTS if any(segment.seconds_by_part.get(part) for segment in shown)]
     rows = [
         (
             segment.op,
             "" if segment.rank is None else str(segment.rank),
             str(segment.count),
-            milliseconds(segment.seconds),
+            duration(segment.seconds),
             _percent_of(segment.seconds, seconds),
-            *(milliseconds(segment.seconds_by_part.get(part, 0.0)) for part in parts),
+            *(duration(segment.seconds_by_part.get(part, 0.0)) for part in parts),
         )
         for segment in shown
     ]
@@ -299,8 +297,8 @@ def _flows_table(flows: Sequence[LateFlow]) -> "Group":
             str(flow.row),
             f"{flow.source} > {flow.destination}",
             format_bytes(flow.bytes),
-            milliseconds(flow.finish_s - flow.start_s),
-            *(milliseconds(flow.seconds_by_part.get(part)) for part in ("latency", "bandwidth", "contention")),
+            duration(flow.finish_s - flow.start_s),
+            *(duration(flow.seconds_by_part.get(part)) for part in ("latency", "bandwidth", "contention")),
             ", ".join(f"{by.link} ({percent(by.utilisation, signed=False)})" for by in flow.held_by),
         )
         for flow in flows
@@ -319,7 +317,7 @@ def _links_table(links: Sequence[ExplainedLink]) -> "Group":
         (
             link.link + (f" and {link.alike - 1} more like it" if link.alike > 1 else ""),
             format_bytes(link.bytes) if is_link(link.link) else UNKNOWN,
-            milliseconds(link.busy_s),
+            duration(link.busy_s),
             percent(link.utilisation, signed=False),
         )
         for link in links

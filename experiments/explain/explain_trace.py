@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from quadrille.algorithms.units import format_bytes_per_second, format_percent, format_seconds
-from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent, print_tables, table
+from quadrille.experiments.output.tables import UNKNOWN, duration, percent, print_tables, table
 from quadrille.experiments.traces.kernel_works import short_name
 from quadrille.experiments.traces.trace_summary import CollectiveTime, TraceSummary
 
@@ -91,7 +91,7 @@ def trace_tables(summary: TraceSummary) -> "list[Group]":
         tables.append(_collectives_table(summary.collectives))
     tables.append(_kernels_table(summary))
     if len(summary.streams) > 1:
-        rows = [(row.name, str(row.count), milliseconds(row.seconds)) for row in summary.streams[:SHOWN]]
+        rows = [(row.name, str(row.count), duration(row.seconds)) for row in summary.streams[:SHOWN]]
         tables.append(table("streams (GPU/stream)", ("", "runs", "busy"), rows))
     if summary.iterations > 1:
         tables.append(_iterations_table(summary))
@@ -106,17 +106,17 @@ def _states_table(summary: TraceSummary) -> "Group":
             else f"exposed {row.work}"
             if row.work == "copies"
             else row.work,
-            milliseconds(row.share_seconds),
+            duration(row.share_seconds),
             percent(row.share_seconds / summary.seconds if summary.seconds else None, signed=False),
-            milliseconds(row.kernel_seconds),
+            duration(row.kernel_seconds),
             str(row.count),
         )
         for row in summary.works
         if row.count
     ]
     idle = percent(summary.idle_seconds / summary.seconds if summary.seconds else None, signed=False)
-    rows.append(("idle", milliseconds(summary.idle_seconds), idle, "", ""))
-    title = f"an iteration: {milliseconds(summary.seconds)}"
+    rows.append(("idle", duration(summary.idle_seconds), idle, "", ""))
+    title = f"an iteration: {duration(summary.seconds)}"
     return table(title, ("", "time", "", "sum of kernels", "kernels in all"), rows)
 
 
@@ -125,9 +125,9 @@ def _collectives_table(collectives: tuple[CollectiveTime, ...]) -> "Group":
         (
             row.label,
             str(row.count),
-            milliseconds(row.seconds),
-            milliseconds(row.exposed_seconds),
-            milliseconds(row.median_seconds),
+            duration(row.seconds),
+            duration(row.exposed_seconds),
+            duration(row.median_seconds),
             _rate(row.algorithm_bandwidth),
             _rate(row.bus_bandwidth),
         )
@@ -144,9 +144,9 @@ def _kernels_table(summary: TraceSummary) -> "Group":
             short_name(row.name),
             row.work,
             str(row.count),
-            milliseconds(row.seconds),
+            duration(row.seconds),
             percent(row.seconds / summary.seconds if summary.seconds else None, signed=False),
-            milliseconds(row.median_seconds),
+            duration(row.median_seconds),
         )
         for row in summary.kernels[:SHOWN]
     ]
@@ -157,12 +157,12 @@ def _iterations_table(summary: TraceSummary) -> "Group":
     rows = [
         (
             row.name,
-            milliseconds(row.seconds),
-            milliseconds(row.computing_seconds),
-            milliseconds(row.exposed_communication_seconds),
-            milliseconds(row.hidden_communication_seconds),
-            milliseconds(row.exposed_copy_seconds),
-            milliseconds(row.idle_seconds),
+            duration(row.seconds),
+            duration(row.computing_seconds),
+            duration(row.exposed_communication_seconds),
+            duration(row.hidden_communication_seconds),
+            duration(row.exposed_copy_seconds),
+            duration(row.idle_seconds),
         )
         for row in summary.by_iteration[:SHOWN]
     ]

@@ -13,14 +13,16 @@ Measured runs have the view of the mean rank too, but the causes of their commun
 """
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta
 
 from quadrille.algorithms.formats.record import OpRecord, PathPart, PathSegment, Record
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER
+from quadrille.algorithms.timelines.spans import OutsideOps
 from quadrille.algorithms.units import format_percent, format_seconds
 from quadrille.experiments.compare.attribution import COMPUTE_KINDS, cause_shares, charged_seconds, charged_waiting
 from quadrille.experiments.network.late_flows import LateFlow
@@ -33,7 +35,7 @@ from quadrille.experiments.workloads.training_lines import (
 )
 
 SCHEMA = "quadrille/explanation/1"
-MeanPart = Literal["compute", "latency", "bandwidth", "transfer", "contention", "waiting", "other"]
+MeanPart = Literal["compute", "latency", "bandwidth", "transfer", "contention", "waiting", OutsideOps, "other"]
 Amount = Annotated[float, Meta(ge=0)]
 ROUNDING = 1e-12
 """Share of the makespan below which a remainder counts as zero."""
@@ -90,7 +92,8 @@ def explain_record(record: Record) -> Explanation:
     """The explanation of a predicted or measured record."""
     path = path_seconds_by_cause(record.critical_path) if record.critical_path else {}
     links = tuple(ExplainedLink(link.link, link.bytes, link.utilisation, link.busy_s) for link in record.links)
-    mean = mean_seconds_by_cause(record.ops, record.seconds, predicted=record.kind == "predicted")
+    outside = record.outside_ops_seconds if record.outside_ops_seconds is not UNSET else {}
+    mean = mean_seconds_by_cause(record.ops, record.seconds, predicted=record.kind == "predicted", outside=outside)
     return Explanation(
         what=f"{record.kind} record",
         seconds=record.seconds,
@@ -108,8 +111,17 @@ def explain_record(record: Record) -> Explanation:
     )
 
 
-def mean_seconds_by_cause(ops: Iterable[OpRecord], makespan: float, *, predicted: bool) -> dict[MeanPart, float]:
+def mean_seconds_by_cause(
+    ops: Iterable[OpRecord],
+    makespan: float,
+    *,
+    predicted: bool,
+    outside: Mapping[OutsideOps, float] = MappingProxyType({}),
+) -> dict[MeanPart, float]:
     """The time of the mean rank by cause [s]; the sum over causes is the makespan.
+
+    `other` is the rest.  In a measurement, times of ops are medians over repeats, whose sum is not quite the median of
+    the makespan.
 
     >>> parts = {"transfer": 3.0, "latency": 1.0}
     >>> gather = OpRecord(
@@ -122,11 +134,15 @@ def mean_seconds_by_cause(ops: Iterable[OpRecord], makespan: float, *, predicted
     ... )
     >>> mean_seconds_by_cause([gather], 5.0, predicted=True)
     {'compute': 0.0, 'latency': 0.5, 'bandwidth': 0.5, 'contention': 1.0, 'waiting': 0.0, 'other': 3.0}
+
+    Parameters
+    ----------
+    outside : measured time outside ops [s]
     """
     seconds_by_part: dict[MeanPart, float] = dict.fromkeys(
         ("compute", "latency", "bandwidth", "contention", "waiting", "other")
         if predicted
-        else ("compute", "transfer", "waiting", "other"),
+        else ("compute", "transfer", "waiting", *outside, "other"),
         0.0,
     )
     charged = 0.0
@@ -144,7 +160,8 @@ def mean_seconds_by_cause(ops: Iterable[OpRecord], makespan: float, *, predicted
                 seconds_by_part["contention"] += contended
             else:
                 seconds_by_part[cause] += share * seconds
-    idle = makespan - charged
+    seconds_by_part.update((part, outside[part]) for part in outside)
+    idle = makespan - charged - sum(outside.values())
     seconds_by_part["other"] += idle if abs(idle) > ROUNDING * makespan else 0.0
     return seconds_by_part
 
@@ -161,7 +178,7 @@ def summary_sentences(
     >>> for line in summary_sentences(1.0, {"bandwidth": 0.75, "compute": 0.25}, [], [busy]):
     ...     print(line)
     most of the time is bandwidth: 750 ms of 1.00 s (75 %)
-    leaf:0>spine:0 is used to 95 %: it limits the run
+    leaf:0>spine:0 is used to 95 %, a mean over the run: it limits the run
     at full bandwidth its bytes take 950 ms of 1.00 s
     """
     if parts and seconds > 0:
@@ -173,9 +190,10 @@ def summary_sentences(
     first = next((link for link in links if is_link(link.link)), None)
     if first is not None:
         others = f" (and {first.alike - 1} more like it)" if first.alike > 1 else ""
-        verdict = "it limits the run" if first.utilisation >= FULL else "no link is full"
+        verdict = "it limits the run" if first.utilisation >= FULL else "no link is full all the time"
         busy_text = format_seconds(first.utilisation * seconds)
-        yield f"{first.link}{others} is used to {format_percent(first.utilisation, digits=0)}: {verdict}"
+        use = format_percent(first.utilisation, digits=0)
+        yield f"{first.link}{others} is used to {use}, a mean over the run: {verdict}"
         yield f"at full bandwidth its bytes take {busy_text} of {format_seconds(seconds)}"
 
 

@@ -13,7 +13,7 @@ from quadrille.algorithms.analysis.volumes import Volumes, volumes
 from quadrille.algorithms.formats.percentiles import percentiles
 from quadrille.algorithms.formats.record import Messages, OpRecord, Provenance, Record, Reference, Verified
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.algorithms.timelines.op_times import op_times
+from quadrille.algorithms.timelines.op_times import op_times, outside_ops
 from quadrille.algorithms.timelines.timeline import Timeline, median_timeline
 from quadrille.experiments.measure.obtained_overlap import ObtainedOverlap, obtained_overlaps
 from quadrille.experiments.records.record_entries import machine_entry, op_entry, volume_fields, workload_fields
@@ -103,6 +103,7 @@ def measured_record(
         repeats=len(makespans),
         warmups=run.warmups,
         seconds_of_repeats=tuple(makespans),
+        outside_ops_seconds=outside_ops(*run.timelines),
         ops=ops,
         reference=_reference_entry(run.reference, run.concurrent_ranks),
         verified=None if run.verification is None else _verification_entry(run.verification),

@@ -18,10 +18,17 @@ from quadrille.algorithms.units import LEAST_SCIENTIFIC, NOISE_SECONDS, format_p
 
 Row = Sequence[str]
 UNKNOWN = "-"
+MILLISECONDS = (1e-3, "ms")
+UNITS = ((1.0, "s"), MILLISECONDS, (1e-6, "us"))
+"""Units of times in tables: length [s] and name."""
+ROUNDS_UP = 5e-5
+"""Share of a unit that four significant digits round up."""
 
 
 def table(title: str, columns: Sequence[str], *sections: Iterable[Row], names: int = 1) -> Group:
     """A table of text; the first `names` columns hold names, the others numbers, and sections are set apart.
+
+    All times of a table (`duration`) are in the unit of the longest.
 
     >>> print_tables(table("", ("op", "time"), [("multiply", "31 ms"), ("sum C", "5 ms")]))
       op          time
@@ -30,7 +37,7 @@ def table(title: str, columns: Sequence[str], *sections: Iterable[Row], names: i
       sum C       5 ms
     """
     grid = Table(box=box.SIMPLE_HEAD, show_header=any(columns))
-    rows_of_sections = [list(section) for section in sections]
+    rows_of_sections = _in_one_unit([list(section) for section in sections])
     for place, column in enumerate(columns):
         if place < names:
             grid.add_column(Text(column), justify="left")
@@ -43,6 +50,18 @@ def table(title: str, columns: Sequence[str], *sections: Iterable[Row], names: i
             grid.add_row(*(Text(cell) for cell in row))
         grid.add_section()
     return Group(Text(title, style="bold"), grid) if title else Group(grid)
+
+
+def _in_one_unit(sections: list[list[Row]]) -> list[list[Row]]:
+    """The rows of a table with all times in one unit."""
+    times = [cell.seconds for rows in sections for row in rows for cell in row if isinstance(cell, Duration)]
+    if not times:
+        return sections
+    unit = unit_of(times)
+    return [
+        [[in_unit(cell.seconds, unit) if isinstance(cell, Duration) else cell for cell in row] for row in rows]
+        for rows in sections
+    ]
 
 
 def print_tables(*tables: Group) -> None:
@@ -73,22 +92,54 @@ def percent(fraction: float | None, *, signed: bool = True) -> str:
     return UNKNOWN if fraction is None else format_percent(fraction, signed=signed)
 
 
-def milliseconds(seconds: float | None) -> str:
-    """Seconds as milliseconds with four significant digits, so that the times of a column have one unit.
+class Duration(str):
+    """A time as text in a unit of its own; a table shows all its times in the unit of the longest.
 
-    As in `format_seconds`, less than half a nanosecond is 0.  Absurdly long times are in seconds.
-
-    >>> milliseconds(1e306), milliseconds(86400)
-    ('1e+306 s', '86400000 ms')
-    >>> milliseconds(0.0123456), milliseconds(2.5), milliseconds(1.5e-6), milliseconds(2.8e-14), milliseconds(None)
-    ('12.35 ms', '2500 ms', '0.001500 ms', '0 ms', '-')
+    >>> f"{Duration.of(0.0123456)}", str(Duration.of(71.084)), str(Duration.of(None))
+    ('12.35 ms', '71.08 s', '-')
     """
-    if seconds is None:
-        return UNKNOWN
+
+    __slots__ = ("seconds",)
+    seconds: float
+
+    @classmethod
+    def of(cls, seconds: float | None) -> str:
+        """The text of a time; `-` for an unknown time."""
+        if seconds is None:
+            return UNKNOWN
+        text = cls(in_unit(seconds, unit_of([seconds])))
+        text.seconds = seconds
+        return text
+
+
+def duration(seconds: float | None) -> str:
+    """The text of a time; in a table it gets the unit of the table's longest time."""
+    return Duration.of(seconds)
+
+
+def unit_of(times: Iterable[float]) -> tuple[float, str]:
+    """The unit of times that are compared, by the longest of them: its length [s] and its name.
+
+    >>> unit_of([3e-9, 0.02]), unit_of([0.0, 75.0]), unit_of([6e-7]), unit_of([])
+    ((0.001, 'ms'), (1.0, 's'), (1e-06, 'us'), (0.001, 'ms'))
+    """
+    longest = max(map(abs, times), default=0.0)
+    if longest < NOISE_SECONDS:
+        return MILLISECONDS
+    return next(((length, name) for length, name in UNITS if longest >= length * (1 - ROUNDS_UP)), UNITS[-1])
+
+
+def in_unit(seconds: float, unit: tuple[float, str]) -> str:
+    """Seconds in a unit, with four significant digits; less than half a nanosecond is 0, as in `format_seconds`.
+
+    >>> in_unit(0.0123456, (1e-3, "ms")), in_unit(2.8e-14, (1e-6, "us")), in_unit(86400, (1.0, "s"))
+    ('12.35 ms', '0 us', '86400 s')
+    """
+    length, name = unit
     if abs(seconds) < NOISE_SECONDS:
-        return "0 ms"
-    value = 1000 * seconds
+        return f"0 {name}"
+    value = seconds / length
     if not abs(value) < LEAST_SCIENTIFIC:
-        return f"{seconds:.4g} s"
+        return f"{value:.4g} {name}"
     digits = 3 - floor(log10(abs(float(f"{value:.4g}"))))
-    return f"{value:.{max(0, digits)}f} ms"
+    return f"{value:.{max(0, digits)}f} {name}"

@@ -241,7 +241,7 @@ def _comparison_lines(answer: SchemesAnswer, again: Callable[[SimulatedConfigura
 
 
 def _scheme(configuration: SimulatedConfiguration) -> str:
-    return configuration.scheme + (", rows scattered" if configuration.sequence_parallel else "")
+    return configuration.scheme + (", sequence parallelism" if configuration.sequence_parallel else "")
 
 
 def _options_text(configuration: SimulatedConfiguration) -> str:

@@ -112,5 +112,6 @@ def link_points(links: "tuple[ExplainedLink, ...]") -> Iterator[str]:
     if first is None:
         return
     others = f" (and {first.alike - 1} more like it)" if first.alike > 1 else ""
-    verdict = "it limits the run" if first.utilisation >= FULL else "no link is full"
-    yield f"The busiest link, {first.link}{others}, is used to {percent(first.utilisation, signed=False)}: {verdict}."
+    verdict = "it limits the run" if first.utilisation >= FULL else "no link is full all the time"
+    use = percent(first.utilisation, signed=False)
+    yield f"The busiest link, {first.link}{others}, is used to {use}, a mean over the run: {verdict}."

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.tabular import comma_separated
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second
-from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent, table
+from quadrille.experiments.output.tables import UNKNOWN, duration, percent, table
 from quadrille.experiments.sweep.sweep_result import SCHEMA, Sweep, SweepAnswer, SweepRow
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _cells(row: SweepRow, numbers: Mapping[str, int], columns_shown: Sequence[st
     return (
         *row.point.values(),
         *(str(derived[name] or UNKNOWN) for name in columns_shown),
-        milliseconds(answer.seconds),
+        duration(answer.seconds),
         *_speedup_cell(row, compared=compared),
         percent(answer.communication_share, signed=False),
         UNKNOWN if size is None else format_bytes(size),
@@ -121,11 +121,11 @@ def _collective_cells(row: SweepRow, numbers: Mapping[str, int], *, with_ranks: 
         *row.point.values(),
         *((str(answer.ranks or UNKNOWN),) if with_ranks else ()),
         collective.algorithm if collective else UNKNOWN,
-        milliseconds(answer.seconds),
+        duration(answer.seconds),
         *_speedup_cell(row, compared=compared),
         UNKNOWN if rate is None else format_bytes_per_second(rate),
-        milliseconds(parts.get("latency")),
-        milliseconds(parts.get("contention")),
+        duration(parts.get("latency")),
+        duration(parts.get("contention")),
         (collective.bottleneck if collective else "") or UNKNOWN,
         percent(collective.bottleneck_utilisation if collective else None, signed=False),
         _note(answer, numbers),

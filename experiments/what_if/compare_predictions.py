@@ -19,7 +19,7 @@ from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.explain.explanation import MeanPart, mean_seconds_by_cause
 from quadrille.experiments.import_.file_kinds import is_record
 from quadrille.experiments.output.destinations import Destinations
-from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent, print_tables, table
+from quadrille.experiments.output.tables import UNKNOWN, duration, percent, print_tables, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -217,9 +217,9 @@ def rate(prediction: ComparedPrediction) -> float:
 
 
 def _amount_cells(name: str, amounts: Sequence[float], total: float) -> list[str]:
-    cells = [name, milliseconds(amounts[0])]
+    cells = [name, duration(amounts[0])]
     for amount in amounts[1:]:
-        cells += [milliseconds(amount), percent((amount - amounts[0]) / total if total else None)]
+        cells += [duration(amount), percent((amount - amounts[0]) / total if total else None)]
     return cells
 
 

@@ -82,7 +82,18 @@ def _compile_set(kernels: Sequence[Kernel], called: Collection[str], checksum: s
         if not inner:
             with suppress(RuntimeError):  # no folder can be written: compiled again in every process
                 copies[kernel.__name__].enable_caching()  # type: ignore[attr-defined]
-    return {name: _caller(copy, len(kernels)) for name, copy in copies.items() if not called or name in called}
+    noun = _set_noun(kernels)
+    return {name: _caller(copy, len(kernels), noun) for name, copy in copies.items() if not called or name in called}
+
+
+def _set_noun(kernels: Sequence[Kernel]) -> str:
+    """The name of a set of kernels in messages: the module of its last kernel.
+
+    >>> from quadrille.simulator.engine.progressive_filling import KERNELS
+    >>> _set_noun(KERNELS)
+    'progressive filling'
+    """
+    return kernels[-1].__module__.rpartition(".")[2].replace("_", " ")
 
 
 def as_column_table(columns: tuple[Any, ...]) -> object:
@@ -95,7 +106,7 @@ def loading_seconds() -> float:
     return _seconds
 
 
-def _caller(copy: Any, kernels: int) -> Kernel:
+def _caller(copy: Any, kernels: int, noun: str) -> Kernel:
     """A function that calls a compiled kernel with named tuples; its first call loads the kernel.
 
     Calls with the same first table as before skip the conversion of arguments.
@@ -115,7 +126,7 @@ def _caller(copy: Any, kernels: int) -> Kernel:
         packed = [table(argument) if isinstance(argument, tuple) else argument for argument in arguments]
         signature = tuple(typeof(argument) for argument in packed)
         if signature not in copy.overloads:
-            _load(copy, signature, kernels)
+            _load(copy, signature, kernels, noun)
             _seconds += time.perf_counter() - began
         latest = packed[0] if packed[0] is arguments[0] else None
         return copy(*packed)
@@ -123,11 +134,12 @@ def _caller(copy: Any, kernels: int) -> Kernel:
     return call
 
 
-def _load(copy: Any, signature: tuple[Any, ...], kernels: int) -> None:
+def _load(copy: Any, signature: tuple[Any, ...], kernels: int, noun: str) -> None:
     """Load a compiled kernel from disk, or compile it and report that on stderr."""
     event = import_module("numba.core.event")
     frequency = "once on this machine" if copy.stats.cache_path else "in every run, as no cache folder can be written"
-    lines = [f"quadrille: compiling the flow kernels, {frequency}: about {max(1, round(KERNEL_SECONDS * kernels))} s\n"]
+    about = max(1, round(KERNEL_SECONDS * kernels))
+    lines = [f"quadrille: compiling the kernels of the {noun}, {frequency}: about {about} s\n"]
     if _is_reported or parent_process() is not None:
         lines.clear()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rich.console import Group as Tables
 
 from quadrille.algorithms.formats.record import Cause
-from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent, table
+from quadrille.experiments.output.tables import UNKNOWN, duration, percent, table
 from quadrille.studies.fidelity.judgement import CLEAR_GAIN, CLOSE_GAIN, Errors, Group, Judgement, TrialResult
 
 CAUSES: tuple[Cause, ...] = ("compute", "transfer", "latency", "waiting", "other")
@@ -52,8 +52,8 @@ def _rows(results: Sequence[TrialResult], site: str) -> Iterator[tuple[str, ...]
             overlap = "" if result.overlap == "none" else f" {result.overlap}"
             yield (
                 f"  {result.problem}: {result.configuration}{overlap}",
-                milliseconds(result.predicted_seconds),
-                milliseconds(result.measured_seconds),
+                duration(result.predicted_seconds),
+                duration(result.measured_seconds),
                 percent(result.relative_error),
                 percent(result.relative_error_drift_removed),
                 percent(result.spread, signed=False),

@@ -18,7 +18,7 @@ from quadrille.algorithms.matmuls.matmul import parse_sizes
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.experiments.output.destinations import Destinations, write_or_show
-from quadrille.experiments.output.tables import Row, milliseconds, percent, print_tables, table
+from quadrille.experiments.output.tables import Row, duration, percent, print_tables, table
 from quadrille.runtime.host.console import run_as_program
 from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.studies.benchmarks.paired_ratios import Ratio, ratio_of_pairs
@@ -204,7 +204,7 @@ def _rows(product: TimedProduct) -> Iterator[Row]:
 def _times(seconds: Sequence[float]) -> tuple[str, str]:
     """The median, and half of the interquartile range in percent of the median."""
     low, middle, high = quantiles(seconds, n=4)
-    return milliseconds(middle), percent((high - low) / 2 / middle, signed=False)
+    return duration(middle), percent((high - low) / 2 / middle, signed=False)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.tabular import comma_separated
 from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.output.pictures import write_figure
-from quadrille.experiments.output.tables import milliseconds, percent, print_tables, table
+from quadrille.experiments.output.tables import duration, percent, print_tables, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -225,10 +225,10 @@ def _cells(run: GridRun, several: bool) -> Sequence[str]:
         str(run.gpus),
         *((run.algorithm,) if several else ()),
         _grid(run),
-        milliseconds(run.closed_form_seconds),
-        milliseconds(run.seconds),
+        duration(run.closed_form_seconds),
+        duration(run.seconds),
         percent(run.efficiency, signed=False),
-        milliseconds(run.exposed_seconds),
+        duration(run.exposed_seconds),
         percent(run.fraction_of_peak, signed=False),
         format_bytes(run.peak_bytes_per_rank_max),
     )

@@ -1,5 +1,6 @@
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul as Problem
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.timelines.op_times import op_times, outside_ops
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.experiments.explain.explain import explain, explain_file
@@ -42,6 +44,8 @@ from quadrille.experiments.records.path_segments import (
     path_seconds_by_cause,
     path_segments,
 )
+from quadrille.runtime.carriers.in_process import InProcess
+from quadrille.runtime.execution.execute import execute
 from quadrille.simulator.simulate import simulate
 from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.what_if import with_faults
@@ -273,13 +277,13 @@ def test_a_record_is_explained():
         found.summary[0]
         == "the largest part of the time is compute: 1.50 s of 4.00 s (38 %), most of it in 'multiply C'"
     )
-    assert found.summary[1] == "leaf:0>spine:1 is used to 95 %: it limits the run"
+    assert found.summary[1] == "leaf:0>spine:1 is used to 95 %, a mean over the run: it limits the run"
     assert not found.lacking
 
 
 def test_a_link_that_is_not_full_holds_nothing_back():
     found = explain_record(record(links=(LinkLoad("a:0>b:0", 1e9, 1.0, 0.25),)))
-    assert found.summary[1] == "a:0>b:0 is used to 25 %: no link is full"
+    assert found.summary[1] == "a:0>b:0 is used to 25 %, a mean over the run: no link is full all the time"
 
 
 def test_what_a_record_lacks_is_said_with_the_command_that_makes_it():
@@ -340,10 +344,13 @@ COLLECTIVE = {
 def test_flows_and_collectives_are_explained_by_their_links(tmp_path, capsys):
     found = explain_file(write(tmp_path / "flows.json", FLOWS))
     assert found.seconds == 2.0 and [one.link for one in found.links] == ["leaf:0>gpu:1", "gpu:0>leaf:0"]
-    assert "leaf:0>gpu:1 is used to 99 %: it limits the run" in found.summary
+    assert "leaf:0>gpu:1 is used to 99 %, a mean over the run: it limits the run" in found.summary
     other = explain_file(write(tmp_path / "collective.json", COLLECTIVE))
     assert other.seconds == 0.5 and other.links[0].alike == 8
-    assert other.summary[0] == "leaf:0>spine:0 (and 7 more like it) is used to 97 %: it limits the run"
+    assert (
+        other.summary[0]
+        == "leaf:0>spine:0 (and 7 more like it) is used to 97 %, a mean over the run: it limits the run"
+    )
     assert called(capsys, "explain", tmp_path / "collective.json").status == 0
     assert "leaf:0>spine:0 and 7 more like it" in called(capsys, "explain", tmp_path / "collective.json").out
 
@@ -524,10 +531,10 @@ def test_a_long_path_is_shown_by_its_longest_segments_in_order(tmp_path, capsys)
     )
     save_record(record(seconds=sum(seconds), critical_path=path), tmp_path / "long.json")
     printed = called(capsys, "explain", str(tmp_path / "long.json"), "--all").out
-    shown = [int(line.split()[1]) for line in printed.splitlines() if line.startswith("  op ") and "ms" in line]
+    shown = [int(line.split()[1]) for line in printed.splitlines() if line.startswith("  op ") and " s " in line]
     assert shown == [place for place, length in enumerate(seconds) if length >= 19.0]
-    left_out = 1000 * sum(length for length in seconds if length < 19.0)
-    assert f"the 24 longest of 40 ops; --json FILE has the others, {left_out:.0f} ms" in printed
+    left_out = sum(length for length in seconds if length < 19.0)
+    assert f"the 24 longest of 40 ops; --json FILE has the others, {left_out:.1f} s" in printed
 
 
 def test_the_ten_longest_ops_come_first_the_longest_on_top(tmp_path, capsys):
@@ -538,7 +545,7 @@ def test_the_ten_longest_ops_come_first_the_longest_on_top(tmp_path, capsys):
     )
     save_record(record(seconds=sum(seconds), critical_path=path), tmp_path / "long.json")
     lines = called(capsys, "explain", str(tmp_path / "long.json")).out.splitlines()
-    shown = [int(line.split()[1]) for line in lines if line.startswith("  op ") and "ms" in line]
+    shown = [int(line.split()[1]) for line in lines if line.startswith("  op ") and " s " in line]
     assert shown == sorted(range(40), key=lambda place: -seconds[place])[:10]
     assert "the 10 longest of 40 ops; --all" in lines[0]
 
@@ -570,3 +577,26 @@ def test_a_timeline_next_to_the_record_is_drawn_below(tmp_path, capsys):
     ended = called(capsys, "explain", str(tmp_path / "one.json"), "--plot", str(tmp_path / "one.svg"))
     assert ended.status == 0
     assert "Where does the time go?" in (tmp_path / "one.svg").read_text()
+
+
+def test_the_parts_of_a_measured_run_add_up_with_the_time_outside_ops():
+    grid = Grid(z=2, x=2)
+    schedule = matmul_schedule(Problem(192, 160, 128, "float64"), "4d", grid)
+    inputs = {"A": np.ones((192, 160)), "B": np.ones((160, 128))}
+    timeline = execute(schedule, inputs, InProcess(4)).timelines[-1]
+    outside = outside_ops(timeline)
+    assert min(outside.values()) >= 0 and sum(outside.values()) > 0
+    ops = [
+        OpRecord(
+            name=op.name,
+            kind=op.kind,
+            seconds=op.seconds,
+            waiting_seconds=op.waiting_seconds,
+            exposed_seconds=op.exposed_seconds,
+        )
+        for op in op_times(timeline).values()
+    ]
+    parts = mean_seconds_by_cause(ops, timeline.makespan, predicted=False, outside=outside)
+    assert parts["other"] == pytest.approx(0.0, abs=0.02 * timeline.makespan)
+    assert sum(parts.values()) == pytest.approx(timeline.makespan)
+    assert {part: parts[part] for part in outside} == outside

@@ -10,7 +10,7 @@ import termios
 
 import pytest
 
-from quadrille.experiments.output.tables import milliseconds
+from quadrille.experiments.output.tables import duration, print_tables, table
 from tests.support.quadrille import ROOT
 
 TABLE = """
@@ -63,12 +63,30 @@ def test_tables_on_a_terminal_hold_no_control_characters_as_text():
     [
         (0.00099996, "1.000 ms"),
         (0.09999999, "100.0 ms"),
-        (0.99999, "1000 ms"),
-        (0.0000154, "0.01540 ms"),
-        (-0.0001, "-0.1000 ms"),
-        (123.456, "123456 ms"),
+        (0.99999, "1.000 s"),
+        (0.0000154, "15.40 us"),
+        (-0.0001, "-100.0 us"),
+        (123.456, "123.5 s"),
+        (1e306, "1e+306 s"),
         (4e-10, "0 ms"),
+        (None, "-"),
     ],
 )
-def test_milliseconds_have_four_significant_digits(seconds, text):
-    assert milliseconds(seconds) == text
+def test_a_time_has_four_significant_digits_in_its_own_unit(seconds, text):
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("times", "cells"),
+    [
+        ((71.084, 0.25, None, 0.0), ("71.08 s", "0.2500 s", "-", "0 s")),
+        ((0.834, 0.000154), ("834.0 ms", "0.1540 ms")),
+        ((3.875e-05, 7.989e-06), ("38.75 us", "7.989 us")),
+    ],
+)
+def test_all_times_of_a_table_have_the_unit_of_the_longest(capsys, times, cells):
+    rows = [(f"op {place}", duration(seconds), duration(times[0])) for place, seconds in enumerate(times)]
+    print_tables(table("", ("op", "time", "total"), rows[:1], rows[1:]))
+    lines = [line for line in capsys.readouterr().out.splitlines() if "op " in line and "time" not in line]
+    for line, cell in zip(lines, cells, strict=True):
+        assert line.split("   ")[1:] and cell in line and cells[0] in line

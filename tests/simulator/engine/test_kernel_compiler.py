@@ -60,7 +60,7 @@ def test_compiling_is_reported_once_and_its_seconds_are_counted(kept_at, capsys)
     for _ in range(2):  # the second is read from disk
         compile_kernels(KERNELS, ["add_up"])["add_up"](account(), 0)
     told = capsys.readouterr()
-    assert told.err == "quadrille: compiling the flow kernels, once on this machine: about 1 s\n"
+    assert told.err == "quadrille: compiling the kernels of the test kernel compiler, once on this machine: about 1 s\n"
     assert not told.out
     assert loading_seconds() > before
     assert len(list(kept_at.rglob("*.nbi"))) == 1  # of what Python calls alone
