@@ -39,6 +39,7 @@ class SearchSpace:
     schemes : schemes
     stages, micro_batches : numbers of stages, and sequences of a microbatch; None for all possible values
     contexts : numbers of ranks along context
+    wide : whether options of the step are searched beside the grid, so that memory is counted for the fastest alone
     fitting : number of fitting configurations that are evaluated for each scheme and recomputation; None for the usual
         number for each scheme
     options : values of each option of `SEARCH_OPTIONS`; the question's training step decides about the others
@@ -52,6 +53,7 @@ class SearchSpace:
     unsearched: "SearchSpace | None" = None
     contexts: tuple[int, ...] = (1,)
     fitting: int | None = None
+    wide: bool = False
 
 
 def configurations(question: RankQuestion, space: SearchSpace) -> tuple[list[TrainingExperiment], ExcludedGrids]:

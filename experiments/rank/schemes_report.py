@@ -95,9 +95,9 @@ class SchemesAnswer(Ranking[SimulatedConfiguration], frozen=True, kw_only=True):
     Parameters
     ----------
     tried : options, the values that were tried, and the flags that search the other options
-    searches_options : whether `--search` names options
-    place_without_search : place among the simulated configurations, from 1, of the fastest without the options that
-        `--search` names; None if no options are searched, or if no configuration without them fits
+    searches_options : whether `--search` names options, so that the answer compares with `--search none`
+    place_without_search : place among the simulated configurations, from 1, of the fastest with `--search none`; None
+        if there is no comparison, or if no configuration fits with `--search none`
     """
 
     analytical: list[ModelledConfiguration]
@@ -109,7 +109,7 @@ class SchemesAnswer(Ranking[SimulatedConfiguration], frozen=True, kw_only=True):
 
     @property
     def without_search(self) -> SimulatedConfiguration | None:
-        """The fastest configuration without the options that `--search` names; None if there is none."""
+        """The fastest configuration with `--search none`; None if there is none."""
         place = self.place_without_search
         return None if place is None else self.simulated[place - 1]
 
@@ -231,11 +231,11 @@ def _comparison_lines(answer: SchemesAnswer, again: Callable[[SimulatedConfigura
     if not answer.searches_options:
         return []
     if answer.without_search is None:
-        return ["without --search nothing fits in memory"]
+        return ["with --search none nothing fits in memory"]
     gain = 1 - answer.simulated[0].seconds / answer.without_search.seconds
     seconds = format_seconds(answer.without_search.seconds)
     return [
-        f"without --search {seconds}, which the search shortens by {format_percent(gain)}: "
+        f"with --search none {seconds}, which the search shortens by {format_percent(gain)}: "
         f"{again(answer.without_search)}"
     ]
 
