@@ -138,8 +138,14 @@ def _exclusion_reason(scheme: Scheme, grid: Grid, per_node: int) -> str:
 
 
 def _duplicate_reason(scheme: Scheme, grid: Grid, space: SearchSpace) -> str:
-    """The reason why a configuration is a duplicate; empty if it is none.  On x alone, 4D is Megatron-LM's scheme."""
-    is_duplicate = scheme == find_scheme("4d") and grid.z == grid.y == 1 and find_scheme("megatron") in space.schemes
+    """The reason why a configuration is a duplicate; empty if it is none.
+
+    On x alone, 4D is Megatron-LM's scheme; without x, it is that with sequence parallelism, too.
+    """
+    if scheme != find_scheme("4d") or grid.z * grid.y > 1:
+        return ""
+    equal = [find_scheme("megatron"), *([find_scheme("megatron", sequence_parallel=True)] if grid.x == 1 else [])]
+    is_duplicate = any(tried in space.schemes for tried in equal)
     return "the 4D algorithm on x alone, which is megatron's" if is_duplicate else ""
 
 
