@@ -22,7 +22,7 @@ from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Ta
 from quadrille.experiments.report.palette import COLOURS
 from quadrille.experiments.report.pareto_chart import MOST_CHOICES, MOST_POINTS, TOO_LARGE, Point, pareto_section
 from quadrille.experiments.report.repeat import repeat_section, without_command
-from quadrille.experiments.sweep.sweep_result import Sweep, SweepRow, point_text
+from quadrille.experiments.sweep.sweep_result import Sweep, SweepRow, TrainingResult, point_text
 
 FITS = "fits in memory"
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
@@ -371,6 +371,7 @@ def _yes_or_no(answer: bool | None) -> str:
 def _sweep_table(sweep: Sweep) -> Section:
     keys = [key for key in sweep.varied if len({row.point.get(key, "") for row in sweep.points}) > 1] or [*sweep.varied]
     has_grid = "grid" not in keys
+    has_recomputed = "recompute" not in keys and any(_recomputed(row) for row in sweep.points)
     rows = [
         (
             *(row.point.get(key, "") for key in keys),
@@ -378,13 +379,30 @@ def _sweep_table(sweep: Sweep) -> Section:
             time_text(row.answer.seconds),
             "" if row.speedup is None else f"{row.speedup:.3g}",
             percent(row.answer.communication_share, signed=False),
+            *_utilisations(row.answer.trained),
             format_bytes(row.answer.peak_bytes_per_rank_max) if row.answer.peak_bytes_per_rank_max else "",
             row.answer.reason or ("does not fit in memory" if row.answer.fits is False else ""),
+            *([_recomputed(row)] if has_recomputed else []),
         )
         for row in sweep.points
     ]
-    columns = (*keys, *(["grid"] if has_grid else []), "time", "speed-up", "communication", "memory", "remark")
+    more = ("communication", "MFU", "HFU", "memory", "remark", *(["recompute"] if has_recomputed else []))
+    columns = (*keys, *(["grid"] if has_grid else []), "time", "speed-up", *more)
     return Section("All points", tables=[Table(columns, rows, names=len(keys) + has_grid)])
+
+
+def _utilisations(trained: TrainingResult | None) -> tuple[str, str]:
+    """MFU and HFU of a training step; empty if no peak is known."""
+    if trained is None or trained.percent_of_peak is None or not trained.hardware_flops_per_second_per_gpu:
+        return "", ""
+    share = trained.percent_of_peak / 100
+    model = trained.model_flops_per_second_per_gpu / trained.hardware_flops_per_second_per_gpu
+    return percent(share * model, signed=False), percent(share, signed=False)
+
+
+def _recomputed(row: SweepRow) -> str:
+    """What the backward pass recomputes, by the remarks of an answer; empty if they do not say so."""
+    return next((text.split()[1] for text in row.answer.remarks if text.startswith("recompute ")), "")
 
 
 def _flags_section(sweep: Sweep) -> Iterator[Section]:
