@@ -25,10 +25,13 @@ ROUNDS_UP = 5e-5
 """Share of a unit that four significant digits round up."""
 
 
-def table(title: str, columns: Sequence[str], *sections: Iterable[Row], names: int = 1) -> Group:
+def table(
+    title: str, columns: Sequence[str], *sections: Iterable[Row], names: int = 1, is_narrow: bool = False
+) -> Group:
     """A table of text; the first `names` columns hold names, the others numbers, and sections are set apart.
 
-    All times of a table (`duration`) are in the unit of the longest.
+    All times of a table (`duration`) are in the unit of the longest. Columns of a narrow table are two blanks apart,
+    and not three.
 
     >>> print_tables(table("", ("op", "time"), [("multiply", "31 ms"), ("sum C", "5 ms")]))
       op          time
@@ -36,7 +39,8 @@ def table(title: str, columns: Sequence[str], *sections: Iterable[Row], names: i
       multiply   31 ms
       sum C       5 ms
     """
-    grid = Table(box=box.SIMPLE_HEAD, show_header=any(columns))
+    padding = (0, 1, 0, 0) if is_narrow else (0, 1)
+    grid = Table(box=box.SIMPLE_HEAD, show_header=any(columns), padding=padding)
     rows_of_sections = _in_one_unit([list(section) for section in sections])
     for place, column in enumerate(columns):
         if place < names:

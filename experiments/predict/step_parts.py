@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 
-from quadrille.algorithms.schedule.program import Program, Repeat
+from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.experts import Experts
 from quadrille.algorithms.training.gpt import Gpt
@@ -96,6 +96,21 @@ class StepParts:
             after = [each.once + each.layer * stages.most_layers for each in by_stage]
             return max(end + seconds for end, seconds in zip(ends, after, strict=True)) + more
         return outside_seconds + max(ends) + more
+
+    def least(self, stages: Stages, *, smaller_last: bool = False) -> float:
+        """A lower bound of `step` [s]: the work of the slowest stage, without bubbles and messages.
+
+        >>> StepParts(1.0, 0.5, 0.0, 3.0).least(Stages(2, layers=4, microbatches=5))
+        32.0
+
+        Parameters
+        ----------
+        smaller_last : whether the last microbatch is smaller; it is left out
+        """
+        microbatches = stages.microbatches - smaller_last
+        each = self._slowest(stages, self._slots(stages, 0.0)) if stages.count > 1 else 0.0
+        each = each or self.both * stages.layers + self.microbatch
+        return self.once + self.layer * stages.most_layers + microbatches * each
 
     def __add__(self, addend: "StepParts") -> "StepParts":
         return self._each(addend, lambda first, second: first + second)
@@ -209,22 +224,19 @@ def _sampled_experts(problem: Gpt, layers: int) -> Experts | None:
 
 
 def loops_by_op(schedule: Schedule) -> dict[str, Loops]:
-    """The loops around each op, by the op's name; a loop with one iteration does not count.
+    """The loops around each op, by the op's name: those of which the op runs at more than one index.
 
-    An op that an overlap moved out of a loop, for the first or last iteration, counts as inside the loop.
+    An overlap moves some ops out of a loop for the first or last iteration, which counts as a further index.  It also
+    cuts the first or last microbatch off its loop, where ops that run in this microbatch alone count once in a step.
     """
-    loops: dict[str, Loops] = {}
-
-    def collect_loops(program: Program, outer_loops: Loops) -> None:
-        for entry in program:
-            if isinstance(entry, Repeat):
-                collect_loops(entry.body, outer_loops | OF_BOTH.intersection({entry.loop} if entry.count != 1 else ()))
-            else:
-                loops[entry.name] = loops.get(entry.name, NEITHER) | outer_loops
-
+    indices: dict[str, dict[str, set[int | None]]] = {}
     for role in schedule.roles:
-        collect_loops(role.program, NEITHER)
-    return loops
+        rank = role.start * schedule.grid.stride(role.axis) if role.axis else 0
+        for op, coordinates in walk(role.program, schedule.coordinates(rank)):
+            of_op = indices.setdefault(op.name, {loop: set() for loop in OF_BOTH})
+            for loop, seen in of_op.items():
+                seen.add(coordinates.indices.get(loop))
+    return {name: frozenset(loop for loop, seen in of_op.items() if len(seen) > 1) for name, of_op in indices.items()}
 
 
 def step_parts(each: Iterable[tuple[Loops, float]], sampled: TrainingExperiment) -> StepParts:

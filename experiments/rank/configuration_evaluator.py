@@ -13,7 +13,7 @@ from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.experiments.predict.closed_form import ClosedFormModel
-from quadrille.experiments.predict.sampled_step import closed_form_step, sample_costs, sampled_step
+from quadrille.experiments.predict.sampled_step import closed_form_bound, closed_form_step, sample_costs, sampled_step
 from quadrille.experiments.predict.training_step import TrainingStep, simulated_ops, simulated_step
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.ring_bandwidths import Ring
@@ -151,6 +151,14 @@ class Evaluator:
         evaluated = [(self._step(experiment), experiment) for experiment in alternatives]
         step, experiment = min(evaluated, key=lambda pair: speed_key(pair[0]))
         return Configuration(experiment, step, experiment_peak_bytes(experiment))
+
+    def modelled(self, alternatives: Sequence[TrainingExperiment]) -> TrainingStep:
+        """The training step of the first alternative by the closed form."""
+        return self._step(alternatives[0])
+
+    def least_seconds(self, alternatives: Sequence[TrainingExperiment]) -> float:
+        """A lower bound of the closed-form time of the first alternative [s]."""
+        return float(f"{closed_form_bound(alternatives[0], self._costs_of):.9e}")
 
     def simulated(self, experiment: TrainingExperiment, granularity: AskedGranularity) -> TrainingStep:
         """The training step of a configuration: simulated, or of a pipeline, from a simulation of its sample."""

@@ -1,9 +1,10 @@
 """The search for the fastest configurations of training schemes: memory and step time by closed form.
 
 An estimate (`lower_estimates.py`) orders the configurations of each scheme.  The best are
-evaluated in full until enough of them fit: their memory from their own schedules,
+evaluated until enough of them fit: their memory from their own schedules,
 their seconds by the closed form (`quadrille.experiments.predict`) of a few layers and
-microbatches, combined in the order of the pipeline's slots (`sampled_step.py`).  A configuration whose
+microbatches, combined in the order of the pipeline's slots (`sampled_step.py`).  In a wide space memory is counted
+for the fastest alone (`search_rounds.py`).  A configuration whose
 lower bound is above the times of the best is not evaluated.  NCCL's
 rings have the bandwidths of the 4D model: measured if there is a table, else
 simulated.  The best configurations are also tried in other rank orders.
@@ -15,6 +16,7 @@ are then fetched least often.  With a pipeline each microbatch is its own config
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from quadrille.algorithms.analysis.axonn import MODELLED
 from quadrille.algorithms.errors import InputError
@@ -27,8 +29,8 @@ from quadrille.experiments.rank.configurations import SearchSpace, configuration
 from quadrille.experiments.rank.lower_estimates import (
     best_flops_per_second,
     estimated_seconds,
+    least_activation_bytes,
     least_bytes,
-    least_seconds,
     offload_seconds,
 )
 from quadrille.experiments.rank.rank_question import RankQuestion
@@ -39,6 +41,7 @@ from quadrille.experiments.rank.ring_bandwidths import (
     simulated_bandwidths,
     split_known_bandwidths,
 )
+from quadrille.experiments.rank.search_rounds import SLOWER, Alternatives, example, fastest_fitting, possibly_best
 from quadrille.experiments.rank.stored_evaluations import (
     evaluation,
     fastest_evaluations,
@@ -54,12 +57,7 @@ FITTING_WANTED, FITTING_WANTED_BY_SCHEME, EVALUATED_TOGETHER = 32, 20, 16
 """Number of fitting configurations that are wanted in all, and at least for each scheme; number evaluated at a time."""
 MOST_EVALUATED = 4
 """Limit of the configurations that are evaluated, as a multiple of those wanted."""
-WIDER = 4
-"""Factor of these numbers if options of the step are searched beside the grid."""
-SLOWER, OTHER_ORDER = "a slower estimate", "a slower rank order"
-BOUNDED = "a lower bound of the time above the times of the best"
-Alternatives = tuple[TrainingExperiment, ...]
-"""Configurations in order of preference: the first that fits in memory is used."""
+OTHER_ORDER = "a slower rank order"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,23 +96,12 @@ def search_configurations(
     InputError : no configuration is left; the message has the reasons
     """
     all_experiments, excluded = configurations(question, space)
-    fitting = _possibly_fitting(question, all_experiments, excluded)
+    fitting = _possibly_fitting(question, all_experiments, excluded, with_activations=space.wide)
     rings, simulated = _ring_bandwidths(question, [experiment.grid for experiment in fitting], work_sharing)
     evaluator = Evaluator(question, rings, fitting)
-    best: list[Configuration] = []
-    fitting_wanted = space.fitting or max(FITTING_WANTED_BY_SCHEME, FITTING_WANTED // len(space.schemes)) * (
-        WIDER if space.unsearched else 1
-    )
     by_estimate = [_sorted_by_estimate(question, evaluator, group) for group in _evaluated_apart(fitting, space)]
-    with work_sharing.progress(
-        "evaluated",
-        "layouts",
-        sum(min(len(scheme_candidates), MOST_EVALUATED * fitting_wanted) for scheme_candidates in by_estimate),
-    ) as step_count:
-        for scheme_candidates in by_estimate:
-            best += _evaluate_until_enough(
-                question, evaluator, scheme_candidates, excluded, work_sharing, fitting_wanted, step_count
-            )
+    evaluate = fastest_fitting if space.wide else partial(_enough_of_each_scheme, space)
+    best = evaluate(question, evaluator, by_estimate, excluded, work_sharing)
     if not best:
         raise _no_configuration(question, excluded)
     best = _sorted_by_seconds(best)
@@ -179,17 +166,31 @@ def _no_configuration(question: RankQuestion, excluded: ExcludedGrids) -> InputE
 
 
 def _possibly_fitting(
-    question: RankQuestion, all_experiments: Sequence[TrainingExperiment], excluded: ExcludedGrids
+    question: RankQuestion,
+    all_experiments: Sequence[TrainingExperiment],
+    excluded: ExcludedGrids,
+    *,
+    with_activations: bool,
 ) -> list[TrainingExperiment]:
-    """The configurations whose weights, gradients and optimizer states fit."""
+    """The configurations whose weights, gradients and optimizer states fit, by a lower bound.
+
+    Parameters
+    ----------
+    with_activations : whether the bound includes activations
+    """
     bytes_per_rank = question.machine.device.memory_bytes / fullest_device(question.machine, question.gpus).ranks
     candidates = []
     for experiment in all_experiments:
-        needed = least_bytes(experiment, question.shape)
+        states = least_bytes(experiment, question.shape)
+        needed = states + (least_activation_bytes(experiment, question.shape) if with_activations else 0)
         if needed <= bytes_per_rank:
             candidates.append(experiment)
-        else:
-            excluded.add_too_large(TooLarge(experiment, int(needed), states_only=True), question.machine)
+            continue
+        of_states = states > bytes_per_rank
+        too_large = TooLarge(
+            experiment, int(states if of_states else needed), states_only=of_states, is_bound=not of_states
+        )
+        excluded.add_too_large(too_large, question.machine)
     return candidates
 
 
@@ -235,6 +236,26 @@ def _sorted_by_estimate(
     return sorted(map(tuple, grouped.values()), key=seconds)
 
 
+def _enough_of_each_scheme(
+    space: SearchSpace,
+    question: RankQuestion,
+    evaluator: Evaluator,
+    by_estimate: Sequence[Sequence[Alternatives]],
+    excluded: ExcludedGrids,
+    work_sharing: WorkSharing,
+) -> list[Configuration]:
+    """The configurations that fit, evaluated in the order of the estimate until there are enough of each scheme."""
+    fitting_wanted = space.fitting or max(FITTING_WANTED_BY_SCHEME, FITTING_WANTED // len(space.schemes))
+    best: list[Configuration] = []
+    total = sum(min(len(candidates), MOST_EVALUATED * fitting_wanted) for candidates in by_estimate)
+    with work_sharing.progress("evaluated", "layouts", total) as step_count:
+        for candidates in by_estimate:
+            best += _evaluate_until_enough(
+                question, evaluator, candidates, excluded, work_sharing, fitting_wanted, step_count
+            )
+    return best
+
+
 def _evaluate_until_enough(
     question: RankQuestion,
     evaluator: Evaluator,
@@ -250,7 +271,7 @@ def _evaluate_until_enough(
     while evaluated < limit and len(fitting) < fitting_wanted:
         together = by_estimate[evaluated : evaluated + EVALUATED_TOGETHER]
         evaluated += len(together)
-        part = _not_bounded(question, together, fitting, excluded)
+        part = possibly_best(question, together, fitting, excluded)
         step_count.done += len(together) - len(part)
         evaluations = work_sharing.answers(
             lambda alternatives: evaluation(evaluator.first_fitting(alternatives)),
@@ -266,28 +287,8 @@ def _evaluate_until_enough(
                 excluded.add_too_large(result, evaluator.machine, len(alternatives))
     step_count.total -= max(0, limit - evaluated)
     if remaining := sum(map(len, by_estimate[evaluated:])):
-        excluded.add(SLOWER, f"{by_estimate[evaluated][0].scheme.name} on {by_estimate[evaluated][0].grid}", remaining)
+        excluded.add(SLOWER, example(by_estimate[evaluated]), remaining)
     return fitting
-
-
-def _not_bounded(
-    question: RankQuestion,
-    together: Sequence[Alternatives],
-    fitting: Sequence[Configuration],
-    excluded: ExcludedGrids,
-) -> list[Alternatives]:
-    """The alternatives that may be among the best, by the lower bounds of their times."""
-    if len(fitting) < question.top:
-        return list(together)
-    rate = best_flops_per_second(question.machine, question.training.dtype, question.problem.products)
-    limit = sorted(configuration.step.seconds for configuration in fitting)[question.top - 1]
-    possible = []
-    for alternatives in together:
-        if min(least_seconds(experiment, rate) for experiment in alternatives) <= limit:
-            possible.append(alternatives)
-        else:
-            excluded.add(BOUNDED, f"{alternatives[0].scheme.name} on {alternatives[0].grid}", len(alternatives))
-    return possible
 
 
 def _in_all_orders(experiment: TrainingExperiment) -> Iterator[TrainingExperiment]:

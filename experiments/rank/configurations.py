@@ -39,6 +39,7 @@ class SearchSpace:
     schemes : schemes
     stages, micro_batches : numbers of stages, and sequences of a microbatch; None for all possible values
     contexts : numbers of ranks along context
+    wide : whether options of the step are searched beside the grid, so that memory is counted for the fastest alone
     fitting : number of fitting configurations that are evaluated for each scheme and recomputation; None for the usual
         number for each scheme
     options : values of each option of `SEARCH_OPTIONS`; the question's training step decides about the others
@@ -52,6 +53,7 @@ class SearchSpace:
     unsearched: "SearchSpace | None" = None
     contexts: tuple[int, ...] = (1,)
     fitting: int | None = None
+    wide: bool = False
 
 
 def configurations(question: RankQuestion, space: SearchSpace) -> tuple[list[TrainingExperiment], ExcludedGrids]:
@@ -136,8 +138,14 @@ def _exclusion_reason(scheme: Scheme, grid: Grid, per_node: int) -> str:
 
 
 def _duplicate_reason(scheme: Scheme, grid: Grid, space: SearchSpace) -> str:
-    """The reason why a configuration is a duplicate; empty if it is none.  On x alone, 4D is Megatron-LM's scheme."""
-    is_duplicate = scheme == find_scheme("4d") and grid.z == grid.y == 1 and find_scheme("megatron") in space.schemes
+    """The reason why a configuration is a duplicate; empty if it is none.
+
+    On x alone, 4D is Megatron-LM's scheme; without x, it is that with sequence parallelism, too.
+    """
+    if scheme != find_scheme("4d") or grid.z * grid.y > 1:
+        return ""
+    equal = [find_scheme("megatron"), *([find_scheme("megatron", sequence_parallel=True)] if grid.x == 1 else [])]
+    is_duplicate = any(tried in space.schemes for tried in equal)
     return "the 4D algorithm on x alone, which is megatron's" if is_duplicate else ""
 
 

@@ -10,7 +10,7 @@ from quadrille.experiments.rank.disagreements import causes_of_communication_mod
 from quadrille.experiments.rank.kendall_tau import kendall_tau
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.ranking import Ranking, SimulatedEntry, order_by_seconds, question_fields, step_fields
-from quadrille.experiments.rank.ranking_page import Columns, print_ranking, shown_lengths, shown_order
+from quadrille.experiments.rank.ranking_page import GRID, Columns, ordered_lengths, print_ranking
 
 
 class ModelledGrid(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,21 +96,16 @@ def _simulated_grid(question: RankQuestion, ranking: RankedGrids, place: int, st
 
 
 COLUMNS: Columns[SimulatedGrid] = Columns(
-    names={"grid": shown_lengths, "order": shown_order},
-    parts=("compute", "latency", "transfer", "hidden", "waiting"),
+    names={GRID: ordered_lengths},
+    parts={name: name for name in ("compute", "latency", "transfer", "hidden", "waiting")},
     model="communication by model",
 )
 
 
-def print_grids_answer(answer: GridsAnswer, again: str) -> None:
-    """Prints both orders side by side, and why they differ.
-
-    Parameters
-    ----------
-    again : command that simulates the fastest grid
-    """
+def print_grids_answer(answer: GridsAnswer) -> None:
+    """Prints the simulated grids, and why the model's order differs."""
     looked_at = (
         f"{len(answer.analytical):,} grids with a rank order fit in memory, {answer.without_memory:,} do not; "
         f"the best {len(answer.simulated)} by the {answer.form} form of the model are simulated"
     )
-    print_ranking(answer, COLUMNS, looked_at, again)
+    print_ranking(answer, COLUMNS, looked_at)

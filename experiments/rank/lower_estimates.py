@@ -2,7 +2,8 @@
 
     bound    = products at the best rate of the device, once the last stage of the pipeline has its first input
     estimate = (products at the best rate of the device + communication of layers) · (1 + pipeline bubble)
-    bytes    = weights, gradients and optimizer states of the layers on the device, nothing else
+    bytes    = weights, gradients and optimizer states of the layers on the device
+    activation bytes = tensors that layers keep for the backward pass, of the microbatches in flight on the first stage
 
 No configuration is faster than its bound.  The communication of the estimate is that of the 4D model
 (`quadrille.algorithms.analysis.axonn`), with the changes by a pipeline and ZeRO: weights are gathered for every
@@ -58,6 +59,44 @@ def least_bytes(experiment: TrainingExperiment, shape: ModelShape) -> float:
     replicas = grid.length(REPLICA) if grid.expert > 1 else data_ranks
     per_rank = bytes_of_weight(replicas) * of_experts / (grid.expert * grid.pipeline)
     return bytes_of_weight(data_ranks) * dense / (grid.size // data_ranks) + per_rank
+
+
+def least_activation_bytes(experiment: TrainingExperiment, shape: ModelShape) -> float:
+    """A lower bound of the activations that a rank of the first stage keeps for the backward pass [B].
+
+    A layer keeps the inputs of its products, its keys, queries and values, and the input of its activation function;
+    its own input alone if whole layers are recomputed.  Experts are left out.
+
+    Source: Korthikanti et al., arXiv 2205.05198, section 4; Narayanan et al., arXiv 2104.04473, section 2.2, for the
+    microbatches in flight.
+    """
+    problem, grid, stages = experiment.problem, experiment.grid, experiment.stages
+    assert isinstance(problem, Gpt)
+    if problem.stages:
+        return 0.0
+    columns = shape.hidden
+    if problem.recompute not in WHOLE_LAYERS:
+        columns = 2 * shape.hidden + shape.attended
+        columns += 0 if shape.experts is not None else shape.qkv + shape.up + shape.mlp
+    item = 1 if problem.products != "dtype" else ITEM_BYTES[problem.dtype]
+    rows = experiment.microbatches.last * shape.sequence / (grid.data * grid.z * grid.context)
+    layers = shape.layers // stages.count
+    return _in_flight(experiment) * layers * item * rows * columns / (grid.x * grid.y)
+
+
+def _in_flight(experiment: TrainingExperiment) -> float:
+    """Microbatches whose activations the first stage keeps at once, at least."""
+    problem, stages = experiment.problem, experiment.stages
+    assert isinstance(problem, Gpt)
+    match problem.pipeline_schedule:
+        case "gpipe":
+            return stages.microbatches
+        case "message-driven":
+            return 1
+        case "interleaved":
+            return min(stages.microbatches, stages.count + (stages.count - 1) / stages.chunks)
+        case _:
+            return min(stages.microbatches, stages.count)
 
 
 def _dense_and_expert_weights(shape: ModelShape) -> tuple[int, int]:

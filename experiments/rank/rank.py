@@ -62,7 +62,7 @@ def rank(
     jobs : number of processes that share the work
     store : path of the store of evaluations and simulations; empty for none
     command : words of the command line, for provenance
-    again : function that returns the command that simulates a grid or configuration, printed for the fastest
+    again : function that returns the command that simulates a grid or configuration; the answer has it for each
 
     Raises
     ------
@@ -73,13 +73,13 @@ def rank(
     to = destinations or Destinations()
     to.check({"--store": store} if store else {})
     with open_work_sharing(quiet=to.quiet, jobs=jobs, store=store, command=command) as work_sharing:
-        answer = _ranked_answer(question, space, work_sharing)
+        answer = _with_commands(_ranked_answer(question, space, work_sharing), again)
         if work_sharing.store is not None:
             remark(work_sharing.store.use)
     if work_sharing.is_root:
         remark_all(_remarks(question))
         _write_files(answer, to)
-        show: Callable[[], None] = (lambda: None) if to.to_stdout else lambda: _print(answer, again)
+        show: Callable[[], None] = (lambda: None) if to.to_stdout else lambda: _print(answer)
         write_answer(answer, to.json, command, show)
     return answer
 
@@ -134,11 +134,19 @@ def _dense_states(
     return compared(answer.simulated[0], dense.simulated[0])
 
 
-def _print(answer: GridsAnswer | SchemesAnswer, again: Callable[[SimulatedGrid | SimulatedConfiguration], str]) -> None:
+def _with_commands(
+    answer: GridsAnswer | SchemesAnswer, again: Callable[[SimulatedGrid | SimulatedConfiguration], str]
+) -> GridsAnswer | SchemesAnswer:
+    """The answer with the command that simulates each entry."""
+    entries = [msgspec.structs.replace(entry, command=again(entry)) for entry in answer.simulated]
+    return msgspec.structs.replace(answer, simulated=entries)
+
+
+def _print(answer: GridsAnswer | SchemesAnswer) -> None:
     if isinstance(answer, GridsAnswer):
-        print_grids_answer(answer, again(answer.simulated[0]))
+        print_grids_answer(answer)
     else:
-        print_schemes_answer(answer, again)
+        print_schemes_answer(answer)
 
 
 def _rank_grids(question: RankQuestion, work_sharing: WorkSharing) -> GridsAnswer:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
+import msgspec
+
 from quadrille.algorithms.errors import QuadrilleError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.adam import Adam, default_rate
@@ -146,9 +148,9 @@ def layout_answer(entry: SimulatedConfiguration, answer: SchemesAnswer) -> Sweep
 
 
 def sharded_data_layout(asked: LayoutQuestion) -> SweepAnswer:
-    """The answer of the layout with all GPUs along data: ZeRO 3 and full recomputation, one microbatch.
+    """The answer of data parallelism alone, on all GPUs: ZeRO 3 and full recomputation, one microbatch.
 
-    It is the layout that needs no thought. Where it does not fit in memory, the answer says so.
+    It is the layout that needs no search. Where it does not fit in memory, the answer says so.
     """
     training = asked.training()
     assert isinstance(training.problem, Gpt)
@@ -159,6 +161,7 @@ def sharded_data_layout(asked: LayoutQuestion) -> SweepAnswer:
     try:
         with processor_time_limit(asked.most_seconds):
             step = simulated_step(with_machine_choices(experiment, asked.machine), asked.machine)
-        return sweep_answer(experiment, asked.machine, step, experiment_peak_bytes(experiment))
+        answer = sweep_answer(experiment, asked.machine, step, experiment_peak_bytes(experiment))
+        return msgspec.structs.replace(answer, remarks=("recompute full", *answer.remarks))
     except QuadrilleError as error:
         return SweepAnswer(reason=str(error))

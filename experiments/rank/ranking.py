@@ -54,6 +54,7 @@ class SimulatedEntry(msgspec.Struct, frozen=True, kw_only=True):
     model_flops_per_second_per_gpu, hardware_flops_per_second_per_gpu, percent_of_peak : as in a record
         (`quadrille.experiments.workloads.training_figures` has the formulas)
     shards : even if all shards have the mean size, as in `--shards`
+    command : command line that simulates the entry in full; empty in Python
     """
 
     grid: dict[str, int]
@@ -75,6 +76,7 @@ class SimulatedEntry(msgspec.Struct, frozen=True, kw_only=True):
     granularity: Granularity
     layers_simulated: int
     shards: Shards
+    command: str = ""
 
 
 OPTIONS = (

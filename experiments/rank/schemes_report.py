@@ -3,26 +3,28 @@
 A configuration is a scheme, a grid with pipeline stages, a stage of ZeRO, chunks, and a microbatch.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
 
 import msgspec
 
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import AXES, FOLDED_AXES
+from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.recompute import Recompute
 from quadrille.algorithms.units import format_percent, format_seconds
+from quadrille.experiments.output.tables import UNKNOWN
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.configuration_evaluator import Configuration
 from quadrille.experiments.rank.configuration_search import RankedConfigurations
 from quadrille.experiments.rank.configurations import SearchSpace
-from quadrille.experiments.rank.disagreements import causes_of_closed_form, short_explanation_lines
+from quadrille.experiments.rank.disagreements import Cause, causes_of_closed_form, short_explanation_lines
 from quadrille.experiments.rank.kendall_tau import kendall_tau
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.ranking import Ranking, SimulatedEntry, order_by_seconds, question_fields, step_fields
-from quadrille.experiments.rank.ranking_page import Columns, print_ranking, shown_lengths, shown_order
+from quadrille.experiments.rank.ranking_page import GRID, Columns, ordered_lengths, print_ranking
 from quadrille.experiments.rank.search_report import OptionEntry, option_entries, searched_lines
 
 MODEL = "closed form of local work and collectives, combined in the order of the pipeline's slots"
@@ -95,9 +97,9 @@ class SchemesAnswer(Ranking[SimulatedConfiguration], frozen=True, kw_only=True):
     Parameters
     ----------
     tried : options, the values that were tried, and the flags that search the other options
-    searches_options : whether `--search` names options
-    place_without_search : place among the simulated configurations, from 1, of the fastest without the options that
-        `--search` names; None if no options are searched, or if no configuration without them fits
+    searches_options : whether `--search` names options, so that the answer compares with `--search none`
+    place_without_search : place among the simulated configurations, from 1, of the fastest with `--search none`; None
+        if there is no comparison, or if no configuration fits with `--search none`
     """
 
     analytical: list[ModelledConfiguration]
@@ -109,7 +111,7 @@ class SchemesAnswer(Ranking[SimulatedConfiguration], frozen=True, kw_only=True):
 
     @property
     def without_search(self) -> SimulatedConfiguration | None:
-        """The fastest configuration without the options that `--search` names; None if there is none."""
+        """The fastest configuration with `--search none`; None if there is none."""
         place = self.place_without_search
         return None if place is None else self.simulated[place - 1]
 
@@ -149,8 +151,17 @@ def schemes_answer(
         tried=option_entries(question, space),
         searches_options=space.unsearched is not None,
         place_without_search=next((number for number, place in enumerate(entries, 1) if place in unsearched), None),
-        **question_fields(question, ranking.bandwidths, why, from_table=ranking.from_table),
+        **_fields_of_question(question, space, ranking, why),
     )
+
+
+def _fields_of_question(
+    question: RankQuestion, space: SearchSpace, ranking: RankedConfigurations, why: Sequence[Cause]
+) -> dict[str, Any]:
+    """The fields of the question, without options that belong to entries."""
+    fields = question_fields(question, ranking.bandwidths, why, from_table=ranking.from_table)
+    fields["options"] = {name: value for name, value in fields["options"].items() if name not in space.options}
+    return fields
 
 
 def _modelled(configuration: Configuration) -> ModelledConfiguration:
@@ -204,13 +215,8 @@ def _simulated(
 # Printed text
 
 
-def print_schemes_answer(answer: SchemesAnswer, again: Callable[[SimulatedConfiguration], str]) -> None:
-    """Prints both orders side by side, why they differ, and the excluded configurations.
-
-    Parameters
-    ----------
-    again : function that returns the command that simulates a configuration in full
-    """
+def print_schemes_answer(answer: SchemesAnswer) -> None:
+    """Prints the simulated configurations, why the model's order differs, and the excluded configurations."""
     looked_at = (
         f"{len(answer.analytical):,} configurations that fit in memory are ranked by the {answer.analytical_model}; "
         f"the best {len(answer.simulated)} are simulated"
@@ -221,44 +227,56 @@ def print_schemes_answer(answer: SchemesAnswer, again: Callable[[SimulatedConfig
             for omitted in answer.left_out
         ),
         *searched_lines(answer.tried),
-        *_comparison_lines(answer, again),
+        *comparison_lines(answer),
     ]
-    print_ranking(answer, COLUMNS, looked_at, again(answer.simulated[0]), lines)
+    print_ranking(answer, COLUMNS, looked_at, lines)
 
 
-def _comparison_lines(answer: SchemesAnswer, again: Callable[[SimulatedConfiguration], str]) -> list[str]:
+def comparison_lines(answer: SchemesAnswer) -> list[str]:
     """How much faster the best configuration is than the best without the searched options, as at most one line."""
     if not answer.searches_options:
         return []
     if answer.without_search is None:
-        return ["without --search nothing fits in memory"]
+        return ["with --search none nothing fits in memory"]
     gain = 1 - answer.simulated[0].seconds / answer.without_search.seconds
     seconds = format_seconds(answer.without_search.seconds)
     return [
-        f"without --search {seconds}, which the search shortens by {format_percent(gain)}: "
-        f"{again(answer.without_search)}"
+        f"with --search none {seconds}, which the search shortens by {format_percent(gain)}: "
+        f"{answer.without_search.command}"
     ]
 
 
-def _scheme(configuration: SimulatedConfiguration) -> str:
-    return configuration.scheme + (", sequence parallelism" if configuration.sequence_parallel else "")
+def scheme_text(configuration: SimulatedConfiguration) -> str:
+    """The scheme, and whether it has sequence parallelism."""
+    return configuration.scheme + (" seq-par" if configuration.sequence_parallel else "")
 
 
-def _options_text(configuration: SimulatedConfiguration) -> str:
-    """The microbatch, the chunks, the stage of ZeRO and what is recomputed, as flags name them."""
-    words = [f"micro-batch {configuration.micro_batch}"]
-    words += [configuration.pipeline_schedule] if configuration.grid["pipeline"] > 1 else []
-    words += [f"interleave {configuration.interleave}"] if configuration.interleave > 1 else []
-    words += [f"zero {configuration.zero}"] if configuration.zero else []
-    words += [f"recompute {configuration.recompute}"] if configuration.recompute != "none" else []
-    words += ["gathered keep"] if configuration.gathered == "keep" else []
-    words += [f"overlap {configuration.overlap}"] if configuration.overlap != "none" else []
-    words += [f"offload {configuration.offload}"] if configuration.offload != "none" else []
-    return ", ".join(words)
+def schedule_text(configuration: SimulatedConfiguration) -> str:
+    """The order of passes and the chunks of layers; unknown without a pipeline."""
+    if configuration.grid["pipeline"] == 1:
+        return UNKNOWN
+    schedule = configuration.pipeline_schedule
+    return f"{schedule} {configuration.interleave}" if schedule == "interleaved" else schedule
+
+
+def overlap_text(configuration: SimulatedConfiguration) -> str:
+    """The names of the overlaps, or `all`."""
+    names = configuration.overlap.split(",")
+    return "all" if set(names) == set(get_args(OverlapName)) else configuration.overlap
 
 
 COLUMNS: Columns[SimulatedConfiguration] = Columns(
-    names={"scheme": _scheme, "grid": shown_lengths, "order": shown_order, "how": _options_text},
-    parts=("compute", "communication", "hidden", "waiting"),
-    model="time by model",
+    names={
+        "scheme": scheme_text,
+        GRID: ordered_lengths,
+        "micro-batch": lambda entry: str(entry.micro_batch),
+        "schedule": schedule_text,
+        "zero": lambda entry: str(entry.zero),
+        "recompute": lambda entry: entry.recompute,
+        "gathered": lambda entry: entry.gathered,
+        "overlap": overlap_text,
+        "offload": lambda entry: entry.offload,
+    },
+    parts={"compute": "compute", "communication": "comm.", "hidden": "hidden", "waiting": "waiting"},
+    model="by model",
 )

@@ -70,6 +70,24 @@ def first_fitting_evaluations(question: RankQuestion, evaluator: Evaluator) -> T
     return TaskKind("rank: first fitting", arguments, Evaluation, _label)
 
 
+def modelled_steps(question: RankQuestion, evaluator: Evaluator) -> TaskKind:
+    """The times by the closed form of the first of several alternatives, without their memory."""
+
+    def arguments(alternatives: Alternatives) -> object:
+        return _model(question), evaluator.rings_digest, alternatives[0]
+
+    return TaskKind("rank: modelled", arguments, TrainingStep, _label)
+
+
+def least_times(question: RankQuestion, evaluator: Evaluator) -> TaskKind:
+    """The lower bounds of the closed-form times of the first of several alternatives."""
+
+    def arguments(alternatives: Alternatives) -> object:
+        return _model(question), evaluator.rings_digest, alternatives[0]
+
+    return TaskKind("rank: lower bound", arguments, float, _label)
+
+
 def fastest_evaluations(question: RankQuestion, evaluator: Evaluator) -> TaskKind:
     """The evaluations that find the fastest of several alternatives."""
 

@@ -9,17 +9,20 @@ from typing import Any
 from quadrille.algorithms.schedule.grid import lengths_text
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.tables import percent
+from quadrille.experiments.rank.grids_report import COLUMNS as GRID_COLUMNS
 from quadrille.experiments.rank.grids_report import GridsAnswer
 from quadrille.experiments.rank.ranking import OPTIONS, SimulatedEntry
-from quadrille.experiments.rank.ranking_page import agreement_text
-from quadrille.experiments.rank.schemes_report import SchemesAnswer
+from quadrille.experiments.rank.ranking_page import Columns, agreement_text, model_utilisation
+from quadrille.experiments.rank.schemes_report import COLUMNS as CONFIGURATION_COLUMNS
+from quadrille.experiments.rank.schemes_report import SchemesAnswer, comparison_lines
+from quadrille.experiments.rank.search_report import searched_lines
 from quadrille.experiments.report.amounts import compact, time_text, time_unit
 from quadrille.experiments.report.charts import LEGEND, PAGE_WIDTH, with_filters
 from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Table
 from quadrille.experiments.report.palette import COLOURS
 from quadrille.experiments.report.pareto_chart import MOST_CHOICES, MOST_POINTS, TOO_LARGE, Point, pareto_section
-from quadrille.experiments.report.repeat import repeat_section
-from quadrille.experiments.sweep.sweep_result import Sweep, SweepRow, point_text
+from quadrille.experiments.report.repeat import repeat_section, without_command
+from quadrille.experiments.sweep.sweep_result import Sweep, SweepRow, TrainingResult, point_text
 
 FITS = "fits in memory"
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
@@ -44,13 +47,15 @@ def ranking_part(answer: GridsAnswer | SchemesAnswer, source: str) -> Part:
     verdict = f"The fastest of {len(answer.analytical):,} is {entry_name(best)}: {_entry_facts(best)}."
     lines = [*_second_best(answer.simulated), *(answer.why or [agreement_text(answer.kendall_tau)])]
     sections = [_simulated_section(answer), *_modelled_section(answer)]
-    sections += [repeat_section(answer.provenance), _question_section(answer)]
+    sections += [*_commands_section(answer), repeat_section(answer.provenance), _question_section(answer)]
     return Part(title, verdict, [_sentence(line) for line in lines], sections, source, format_seconds(best.seconds))
 
 
 def _entry_facts(entry: SimulatedEntry) -> str:
-    """Time, HFU and memory of an entry."""
+    """Time, MFU, HFU and memory of an entry."""
     facts = [f"{format_seconds(entry.seconds)} an iteration"]
+    used = model_utilisation(entry)
+    facts += [f"MFU {100 * used:.3g} %"] if used else []
     facts += [f"HFU {entry.percent_of_peak:.3g} %"] if entry.percent_of_peak else []
     return ", ".join([*facts, *([f"{format_bytes(entry.memory_bytes)} on a rank"] if entry.memory_bytes else [])])
 
@@ -88,23 +93,26 @@ def _simulated_section(answer: GridsAnswer | SchemesAnswer) -> Section:
         for entry in entries
     ]
     section = pareto_section(points, "Simulated: time and memory")
-    columns = ("", "place by model", "time", "by model", "compute", "transfer", "hidden", "waiting", "memory", "HFU")
-    rows = [
-        (
-            entry_name(entry),
-            str(entry.analytical_place),
-            time_text(entry.seconds),
-            time_text(entry.analytical_seconds),
-            time_text(entry.compute_seconds),
-            time_text(entry.transfer_seconds),
-            time_text(entry.hidden_seconds),
-            time_text(entry.waiting_seconds),
-            format_bytes(entry.memory_bytes),
-            percent(None if entry.percent_of_peak is None else entry.percent_of_peak / 100, signed=False),
-        )
-        for entry in entries
+    columns, rows, names = _columns(answer).cells(entries)
+    common = _columns(answer).common(entries)
+    lines = [*section.lines, *([f"All have {common}."] if common else [])]
+    return Section(section.title, lines, section.charts, [Table(columns, rows, names)])
+
+
+def _columns(answer: GridsAnswer | SchemesAnswer) -> Columns[Any]:
+    """The columns of the printed table."""
+    return GRID_COLUMNS if isinstance(answer, GridsAnswer) else CONFIGURATION_COLUMNS
+
+
+def _commands_section(answer: GridsAnswer | SchemesAnswer) -> Iterator[Section]:
+    """The section with the command that simulates each entry; none for files without commands."""
+    if not answer.simulated[0].command:
+        return
+    code = [
+        (f"{place}. {entry_name(entry)}, {format_seconds(entry.seconds)}", entry.command)
+        for place, entry in enumerate(answer.simulated, 1)
     ]
-    return Section(section.title, section.lines, section.charts, [Table(columns, rows)])
+    yield Section("Commands that simulate each entry", code=code)
 
 
 def _modelled_section(answer: GridsAnswer | SchemesAnswer) -> Iterator[Section]:
@@ -126,7 +134,11 @@ def _question_section(answer: GridsAnswer | SchemesAnswer) -> Section:
     if isinstance(answer, SchemesAnswer) and answer.left_out:
         left_out = [(entry.reason, entry.example, f"{entry.configurations:,}") for entry in answer.left_out]
         tables.append(Table(("left out by", "the first", "configurations"), left_out, names=2))
-    return Section("Question", tables=tables)
+    lines = []
+    if isinstance(answer, SchemesAnswer):
+        lines = [_sentence(without_command(line)[0]) for line in comparison_lines(answer)]
+        lines += [_sentence(line) for line in searched_lines(answer.tried)]
+    return Section("Question", lines, tables=tables)
 
 
 # Sweeps
@@ -359,6 +371,7 @@ def _yes_or_no(answer: bool | None) -> str:
 def _sweep_table(sweep: Sweep) -> Section:
     keys = [key for key in sweep.varied if len({row.point.get(key, "") for row in sweep.points}) > 1] or [*sweep.varied]
     has_grid = "grid" not in keys
+    has_recomputed = "recompute" not in keys and any(_recomputed(row) for row in sweep.points)
     rows = [
         (
             *(row.point.get(key, "") for key in keys),
@@ -366,13 +379,30 @@ def _sweep_table(sweep: Sweep) -> Section:
             time_text(row.answer.seconds),
             "" if row.speedup is None else f"{row.speedup:.3g}",
             percent(row.answer.communication_share, signed=False),
+            *_utilisations(row.answer.trained),
             format_bytes(row.answer.peak_bytes_per_rank_max) if row.answer.peak_bytes_per_rank_max else "",
             row.answer.reason or ("does not fit in memory" if row.answer.fits is False else ""),
+            *([_recomputed(row)] if has_recomputed else []),
         )
         for row in sweep.points
     ]
-    columns = (*keys, *(["grid"] if has_grid else []), "time", "speed-up", "communication", "memory", "remark")
+    more = ("communication", "MFU", "HFU", "memory", "remark", *(["recompute"] if has_recomputed else []))
+    columns = (*keys, *(["grid"] if has_grid else []), "time", "speed-up", *more)
     return Section("All points", tables=[Table(columns, rows, names=len(keys) + has_grid)])
+
+
+def _utilisations(trained: TrainingResult | None) -> tuple[str, str]:
+    """MFU and HFU of a training step; empty if no peak is known."""
+    if trained is None or trained.percent_of_peak is None or not trained.hardware_flops_per_second_per_gpu:
+        return "", ""
+    share = trained.percent_of_peak / 100
+    model = trained.model_flops_per_second_per_gpu / trained.hardware_flops_per_second_per_gpu
+    return percent(share * model, signed=False), percent(share, signed=False)
+
+
+def _recomputed(row: SweepRow) -> str:
+    """What the backward pass recomputes, by the remarks of an answer; empty if they do not say so."""
+    return next((text.split()[1] for text in row.answer.remarks if text.startswith("recompute ")), "")
 
 
 def _flags_section(sweep: Sweep) -> Iterator[Section]:

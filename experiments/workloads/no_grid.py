@@ -102,7 +102,7 @@ def step_shortage(step: "TooLarge", subject: str, machine: Machine, sharing: int
     return MemoryShortage(
         subject=subject,
         grid=experiment.grid,
-        rank_bytes=step.rank_bytes,
+        rank_bytes=sum(kinds.values()) if step.is_bound else step.rank_bytes,
         sharing=sharing,
         advice="; ".join([advice, *remedy_texts(experiment, machine, sharing)]),
     )
@@ -133,20 +133,22 @@ class TooLarge:
     rank_bytes : memory that a rank needs [B]
     states_only : whether `rank_bytes` counts parameters, gradients and optimizer states only
     host_shortage : text about the host memory that does not suffice; empty if the device's memory does not
+    is_bound : whether `rank_bytes` is a lower bound, without some activations
     """
 
     experiment: "TrainingExperiment"
     rank_bytes: int
     states_only: bool = False
     host_shortage: str = ""
+    is_bound: bool = False
 
     @property
-    def order(self) -> tuple[bool, bool, int, int]:
+    def order(self) -> tuple[bool, bool, bool, int, int]:
         """A sort key: memory of a device that was counted in full comes first, then the least memory, then the
         smallest microbatch.
         """
         micro_batch = getattr(self.experiment.problem, "micro_batch", None)
-        return bool(self.host_shortage), self.states_only, self.rank_bytes, micro_batch or maxsize
+        return bool(self.host_shortage), self.states_only, self.is_bound, self.rank_bytes, micro_batch or maxsize
 
     def message(self, machine: Machine) -> str:
         """The memory that the step needs, and the memory that a device or a host of the machine has."""

@@ -1,8 +1,9 @@
 """`quadrille study best-layout`: the predicted best layouts of Llama 3 70B, Mixtral 8x7B and DeepSeek-V3.
 
 Each model is asked about on 512 H100 and on eight full racks of GB200 NVL72. `quadrille rank` finds the best and the
-second layout, with a small search space (`quadrille.experiments.rank.ranked_layouts`). The layout without thought has
-all GPUs along data: ZeRO 3 with full recomputation.
+second layout, with a small search space (`quadrille.experiments.rank.ranked_layouts`). The third layout is data
+parallelism alone: all GPUs along data, with ZeRO 3 and full recomputation. An NVLink domain of NVL72 has 72 GPUs, and
+512 is no multiple of 72, so 576 GPUs are asked about there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, scale_axis, styled
 from quadrille.algorithms.units import format_bytes, format_seconds
-from quadrille.experiments.output.tables import percent, table
+from quadrille.experiments.output.tables import UNKNOWN, percent, table
 from quadrille.experiments.rank.ranked_layouts import LayoutQuestion, fastest_layouts, sharded_data_layout
 from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow
 from quadrille.experiments.sweep.training_study import (
@@ -29,6 +30,7 @@ from quadrille.experiments.sweep.training_study import (
     write_findings,
 )
 from quadrille.runtime.host.console import run_as_program
+from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.find_machine import find_machine
 
 if TYPE_CHECKING:
@@ -36,11 +38,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Group
 
-BEST, SECOND, ALL_DATA = LAYOUTS = ("best", "second", "all data")
+BEST, SECOND, DATA_ALONE = LAYOUTS = ("best", "second", "data parallel alone")
 STAGES = {"deepseek-v3": (8, 16)}
 """Numbers of pipeline stages that are tried for large models; the others are tried with `USUAL_STAGES`."""
 USUAL_STAGES = (1, 2, 4, 8)
-QUESTION = "Which layout is the best, and how far are the second and all data behind?"
+QUESTION = "Which layout is the best, and how far are the second and data parallelism alone behind?"
 """Title of the figure."""
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -128,7 +130,7 @@ def best_layout(asked: BestLayoutQuestion, options: StudyOptions) -> Findings:
 
 
 def layouts_of(asked: LayoutQuestion) -> tuple[SweepAnswer, SweepAnswer, SweepAnswer]:
-    """The best layout, the second one, and the layout with all GPUs along data."""
+    """The best layout, the second one, and data parallelism alone."""
     best, *more = fastest_layouts(asked)
     second = more[0] if more else SweepAnswer(reason=best.reason or "only one layout fits in memory")
     return best, second, sharded_data_layout(asked)
@@ -136,9 +138,37 @@ def layouts_of(asked: LayoutQuestion) -> tuple[SweepAnswer, SweepAnswer, SweepAn
 
 def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     """The table of the layouts, with a section for each model on a machine."""
-    columns = ("model", "machine", "GPUs", "layout", *STEP_COLUMNS, "behind", "why")
+    grid, microbatch, step, *more = STEP_COLUMNS
+    columns = ("model", "layout", grid, microbatch, "recompute", step, "MFU", *more, "behind", "why")
     sections = [[_cells(group, row) for row in group] for group in groups_of(rows)]
-    return [table("layouts of training jobs, predicted", columns, *sections, names=5)]
+    return [table("layouts of training jobs, predicted", columns, *sections, names=3, is_narrow=True), *notes(rows)]
+
+
+def notes(rows: Sequence[SweepRow]) -> "list[Group]":
+    """The lines below the table: its jobs' machines with their NVLink domains, and the mark of collective steps."""
+    from rich.console import Group
+    from rich.text import Text
+
+    machines = dict.fromkeys((row.point["machine"], int(row.point["gpus"])) for row in rows)
+    lines = [domains_text(name, gpus) for name, gpus in machines]
+    if any(row.answer.trained is not None and row.answer.trained.bounded for row in rows):
+        lines.append("*: simulated op by op, each collective as a whole (--granularity collective)")
+    return [Group(Text("\n".join(lines)))]
+
+
+def domains_text(name: str, gpus: int) -> str:
+    """The number of NVLink domains, or nodes, that a number of GPUs of a machine fills.
+
+    >>> domains_text("gb200-nvl72", 576)
+    'gb200-nvl72: 576 GPUs are 8 domains of 72; 512 is no multiple of 72'
+    >>> domains_text("h100-superpod", 512)
+    'h100-superpod: 512 GPUs are 64 domains of 8'
+    """
+    per_domain = network_of(find_machine(name, gpus=gpus)).per_node
+    if gpus % per_domain:
+        return f"{name}: {gpus:,} GPUs are no multiple of a domain of {per_domain}"
+    text = f"{name}: {gpus:,} GPUs are {_domains(gpus // per_domain)} of {per_domain}"
+    return text + (f"; 512 is no multiple of {per_domain}" if 512 % per_domain else "")
 
 
 def groups_of(rows: Sequence[SweepRow]) -> list[list[SweepRow]]:
@@ -154,15 +184,39 @@ def _cells(group: Sequence[SweepRow], row: SweepRow) -> tuple[str, ...]:
     point = row.point
     behind = behind_best(group, row)
     far = "" if behind is None or row.point["layout"] == BEST else percent(behind)
+    grid, microbatch, step, *more = step_cells(row.answer)
+    job = f"{point['model']}, {int(point['gpus']):,} {point['machine']}"
     return (
-        point["model"],
-        point["machine"],
-        point["gpus"],
+        job if row is group[0] else "",
         point["layout"],
-        *step_cells(row.answer),
+        grid,
+        microbatch,
+        recompute_text(row),
+        step,
+        percent(model_utilisation(row), signed=False),
+        *more,
         far,
         binding(row),
     )
+
+
+def _domains(count: int) -> str:
+    return "1 domain" if count == 1 else f"{count:,} domains"
+
+
+def recompute_text(row: SweepRow) -> str:
+    """What a layout recomputes; unknown if its answer does not say so."""
+    words = [remark.removeprefix("recompute ") for remark in row.answer.remarks if remark.startswith("recompute ")]
+    return words[0] if words else UNKNOWN
+
+
+def model_utilisation(row: SweepRow) -> float | None:
+    """The MFU of a layout; None if no peak is known."""
+    trained = row.answer.trained
+    if trained is None or trained.percent_of_peak is None or not trained.hardware_flops_per_second_per_gpu:
+        return None
+    share = trained.model_flops_per_second_per_gpu / trained.hardware_flops_per_second_per_gpu
+    return trained.percent_of_peak / 100 * share
 
 
 def behind_best(group: Sequence[SweepRow], row: SweepRow) -> float | None:

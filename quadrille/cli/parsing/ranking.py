@@ -63,11 +63,13 @@ OF_STEPS = (
 """Flags of `rank` that are also flags of training steps."""
 OF_PIPELINES = ("interleave", "pipeline_schedule", "pipeline_limit", "stages")
 """Flags about the stages of a pipeline."""
-ALL = "all"
+ALL, NONE = "all", "none"
 ALWAYS = ("gpt", "batch", "dtype")
 """Flags that the `simulate` command always names, as its defaults differ or it needs them."""
 SEARCHED = (*SEARCH_OPTIONS, "micro-batch", "pipeline", "sequence-parallel")
-"""Names that `--search` accepts; microbatches are searched without it, too, as grids and orders of ranks are."""
+"""Names that `--search` accepts; microbatches are searched without them, too, as grids and orders of ranks are."""
+SEARCHED_BY_DEFAULT = ("zero", "recompute", "pipeline", "pipeline-schedule", "sequence-parallel")
+"""Names that are searched if `--search` is not typed."""
 
 
 def parse_question(flags: RankFlags, on: MachineFlags) -> RankQuestion:
@@ -128,7 +130,8 @@ def _check_form(flags: RankFlags) -> None:
 def parse_space(flags: RankFlags, *, has_experts: bool = False) -> SearchSpace:
     """The search space that the flags describe: typed values, else those that --search tries, else the usual value.
 
-    A pipeline is always searched for a model with experts.
+    Without --search, `SEARCHED_BY_DEFAULT` are searched.  A space of a typed --search names the space of --search none,
+    for comparison.  A pipeline is always searched for a model with experts.
 
     Raises
     ------
@@ -155,22 +158,29 @@ def parse_space(flags: RankFlags, *, has_experts: bool = False) -> SearchSpace:
             name: typed or (SEARCH_OPTIONS[name].tried if name in searched else (SEARCH_OPTIONS[name].usual,))
             for name, typed in options.items()
         },
-        parse_space(_unsearched(flags), has_experts=has_experts) if searched else None,
+        parse_space(_unsearched(flags), has_experts=has_experts) if searched and flags.search else None,
         _numbers(flags.context or "1", "--context"),
+        wide=bool(searched),
     )
 
 
 def _unsearched(flags: RankFlags) -> RankFlags:
-    """The flags without --search, and without flags of pipelines if only --search asks for pipelines."""
+    """The flags with --search none, and without flags of pipelines if only --search asks for pipelines."""
     of_pipelines: dict[str, Any] = {} if flags.pipeline else dict.fromkeys(OF_PIPELINES, "")
-    return replace(flags, search="", **of_pipelines)
+    return replace(flags, search=NONE, **of_pipelines)
 
 
 def _searched(text: str) -> frozenset[str]:
-    """The names of the options that --search lists."""
-    names = [word.strip() for word in text.split(",")] if text else []
+    """The names of the options that --search lists, or those that are searched by default."""
+    if not text:
+        return frozenset(SEARCHED_BY_DEFAULT)
+    if text == NONE:
+        return frozenset()
+    names = [word.strip() for word in text.split(",")]
     for name in names:
-        one_of(name, "search", (*SEARCHED, ALL))
+        one_of(name, "search", (*SEARCHED, ALL, NONE))
+    if NONE in names:
+        raise InputError(f"--search {text}: none is accepted alone")
     return frozenset(SEARCHED if ALL in names else names)
 
 

@@ -24,7 +24,7 @@ SIZES = "layers=2,hidden=64,heads=4,sequence=32,vocabulary=96,gated=yes,experts=
 
 
 def flags(**more):
-    return RankFlags(**({"gpt": SIZES, "batch": "24", "gpus": "8"} | more))
+    return RankFlags(**({"gpt": SIZES, "batch": "24", "gpus": "8", "search": "none"} | more))
 
 
 def tried(**more):

@@ -25,7 +25,7 @@ from tests.support.quadrille import called
 
 ON = MachineFlags(machine="perlmutter")
 MODEL = "layers=6,hidden=1024,heads=8,sequence=512,vocabulary=6400"
-SIZES = {"gpt": MODEL, "batch": "16", "gpus": "8"}
+SIZES = {"gpt": MODEL, "batch": "16", "gpus": "8", "search": "none"}
 
 
 def question(**flags):
@@ -34,7 +34,7 @@ def question(**flags):
 
 def space(**flags):
     usual = dict.fromkeys(("scheme", "pipeline", "zero", "micro_batch", "interleave"), "")
-    return parse_space(RankFlags(**(usual | {"sequence_parallel": False} | flags)))
+    return parse_space(RankFlags(**(usual | {"sequence_parallel": False, "search": "none"} | flags)))
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,8 @@ def answer():
         (Grid(pipeline=2, data=4), {"micro_batch": 1, "zero": 2}, "none"),
         (Grid(z=4, x=2), {"micro_batch": 2, "layers": 9}, "oar,ors,oag"),
         (Grid(z=4, x=2), {"micro_batch": 4, "layers": 9}, "oag"),
+        (Grid(pipeline=2, data=2, x=2), {"micro_batch": 1, "zero": 1}, "ogr"),
+        (Grid(pipeline=2, data=2, x=2), {"micro_batch": 1, "zero": 1}, "opg"),
         (Grid(pipeline=4, x=2), {"micro_batch": 4, "batch": 26}, "none"),
         (Grid(pipeline=2, z=2, x=2), {"micro_batch": 4, "batch": 26}, "none"),
         (Grid(pipeline=2, z=2, x=2), {"micro_batch": 4, "batch": 26, "pipeline_schedule": "zb-h1"}, "none"),
@@ -169,7 +171,7 @@ def test_rank_orders_are_tried_of_the_best_only_if_none_is_given():
 
 
 def test_the_command_it_names_simulates_the_same_step(capsys):
-    flags = ["--gpt", MODEL, "--batch", "16", "--gpus", "8", "--machine", "perlmutter"]
+    flags = ["--gpt", MODEL, "--batch", "16", "--gpus", "8", "--machine", "perlmutter", "--search", "none"]
     named = called(capsys, "rank", *flags, "--scheme", "megatron", "--zero", "1", "--top", "1").out.splitlines()[-1]
     command = named.partition("quadrille ")[2].split()
     again = json.loads(called(capsys, *command, "--json", "-").out)

@@ -17,13 +17,14 @@ from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.program import PipelineSchedule
+from quadrille.algorithms.training.memory import largest_memory
 from quadrille.algorithms.units import format_bytes
 from quadrille.cli.parsing.flags import RankFlags, TrainingFlags
 from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.cli.parsing.ranking import SEARCHED, command_of_fastest, parse_question, parse_space
 from quadrille.experiments.rank.configuration_evaluator import Evaluator
 from quadrille.experiments.rank.configurations import configurations
-from quadrille.experiments.rank.lower_estimates import best_flops_per_second, least_seconds
+from quadrille.experiments.rank.lower_estimates import best_flops_per_second, least_activation_bytes, least_seconds
 from quadrille.experiments.rank.rank import ranking
 from quadrille.experiments.rank.search_options import SEARCH_OPTIONS
 from quadrille.experiments.rank.search_report import DEFAULT_VALUE, ONE_VALUE, option_entries
@@ -37,7 +38,8 @@ WORDS = ["--gpt", SIZES["gpt"], "--batch", "4", "--gpus", "2", "--machine", "per
 
 
 def flags(**more):
-    return RankFlags(**(SIZES | more))
+    """The flags of a question that searches nothing beside the grid, unless `more` says so."""
+    return RankFlags(**(SIZES | {"search": "none"} | more))
 
 
 def question(**more):
@@ -83,7 +85,7 @@ def test_the_search_finds_the_optimum_of_all_configurations(more):
     st.sampled_from([{"pipeline": 2}, {"data": 2}, {"z": 2}, {"x": 2}, {"pipeline": 4}]),
     st.sampled_from(["1f1b", "gpipe", "zb-h1", "interleaved"]),
     st.sampled_from(["none", "full"]),
-    st.sampled_from(["none", "oar,ors,oag"]),
+    st.sampled_from(["none", "oar,ors,oag", "ogr,opg"]),
     st.sampled_from([1, 2]),
     st.sampled_from(["perlmutter", "h100-node"]),
 )
@@ -100,6 +102,34 @@ def test_no_configuration_is_faster_than_its_bound(lengths, schedule, recompute,
     evaluator = Evaluator(asked, {})
     assert 0 < bound <= evaluator.simulated_in_full(step, "auto").seconds
     assert bound <= evaluator.fastest([step]).step.seconds
+
+
+@settings(max_examples=examples(12), deadline=None)
+@given(
+    st.sampled_from(
+        [{"pipeline": 2}, {"data": 2}, {"z": 2}, {"x": 2, "y": 2}, {"pipeline": 4}, {"pipeline": 2, "x": 2}]
+    ),
+    st.sampled_from(["1f1b", "gpipe", "zb-h1", "zb-v", "interleaved"]),
+    st.sampled_from(["none", "full", "selective"]),
+    st.sampled_from(["fused", "unfused"]),
+    st.sampled_from([1, 2]),
+    st.sampled_from(["", ",gated=yes", ",experts=4,top_k=2,expert_ffn=256", ",key_heads=2"]),
+)
+def test_the_bound_of_activations_is_at_most_what_the_schedule_keeps(
+    lengths, schedule, recompute, attention, micro, more
+):
+    if "experts" in more:
+        lengths = {axis: length for axis, length in lengths.items() if axis not in ("x", "y")}
+    grid = Grid(**lengths)
+    asked = parse_question(
+        flags(gpt=SIZES["gpt"] + more, gpus=str(grid.size), batch="8", recompute=recompute, attention=attention), ON
+    )
+    order = {"pipeline_schedule": schedule, "interleave": 2 if schedule in ("interleaved", "zb-v") else 1}
+    if grid.pipeline == 1 or (grid.pipeline == 4 and schedule in ("interleaved", "zb-v")):
+        order = {}
+    step = replace(asked.training, grid=grid, problem=replace(asked.problem, micro_batch=micro, **order))
+    kinds = largest_memory(step.schedule(), step.execution.choices)
+    assert 0 < least_activation_bytes(step, asked.shape) <= kinds["activations"]
 
 
 def test_the_bound_counts_the_forward_passes_before_the_last_stage():
@@ -123,7 +153,7 @@ def test_the_bound_counts_the_forward_passes_before_the_last_stage():
 # What is tried
 
 
-def test_without_search_a_job_runs_as_megatron_users_run_it():
+def test_with_search_none_a_job_runs_as_megatron_users_run_it():
     asked, tried = question(), space()
     experiments, _ = configurations(asked, tried)
     assert {one.problem.zero for one in experiments if one.grid.data > 1} == {1}
@@ -142,6 +172,18 @@ def test_search_all_tries_every_value_of_every_option():
     assert len(tried.schemes) == 2
     assert tried.unsearched == space()
     assert set(SEARCHED) >= set(SEARCH_OPTIONS)
+
+
+def test_by_default_schemes_pipelines_zero_and_recomputation_are_searched():
+    tried = space(search="")
+    searched = ("zero", "recompute", "pipeline-schedule")
+    assert tried.options == {
+        name: option.tried if name in searched else (option.usual,) for name, option in SEARCH_OPTIONS.items()
+    }
+    assert (tried.stages, tried.unsearched, tried.wide) == (None, None, True)
+    assert {(scheme.name, bool(scheme.stream.finer)) for scheme in tried.schemes} == {("4d", False), ("megatron", True)}
+    assert space(search="", zero="2", scheme="4d").options["zero"] == ((2,),)
+    assert ranked(**EVERYTHING | {"search": ""}).without_search is None
 
 
 def test_a_typed_flag_fixes_its_option():
@@ -186,7 +228,7 @@ def test_uneven_stages_are_those_of_the_user():
 
 def test_the_search_is_never_slower_than_the_defaults():
     answer = ranked(**EVERYTHING)
-    default = ranked(**EVERYTHING | {"search": ""})
+    default = ranked(**EVERYTHING | {"search": "none"})
     assert default.without_search is None
     assert answer.simulated[0].seconds <= answer.without_search.seconds
     assert answer.without_search.seconds == pytest.approx(default.simulated[0].seconds)
@@ -271,7 +313,7 @@ def test_what_fits_on_no_grid_fits_with_states_on_the_host_or_compressed(form):
     fitting = ranking(question(micro_batch="1", zero="0"), space(micro_batch="1", zero="0")).analytical
     limit = min(entry.memory_bytes for entry in fitting) - 1
     small = MachineFlags(machine="perlmutter", settings=(f"device.memory_bytes={limit}",))
-    more = {"form": "exact", "batch": "2"} if form else {"micro_batch": "1", "zero": "0"}
+    more = {"search": "", "form": "exact", "batch": "2"} if form else {"micro_batch": "1", "zero": "0"}
     with pytest.raises(InputError, match="no grid fits") as refused:
         ranking(parse_question(flags(**more), small), None if form else space(**more))
     for words, option in (
@@ -294,7 +336,7 @@ def test_the_page_names_the_gain_and_the_flags_of_the_rest(capsys):
         in page
     )
     assert "sparsity, stages (a flag sets each); bands, gemm-layouts, keep-first, " in page
-    assert "without --search " in page
+    assert "with --search none " in page
     assert " %: quadrille simulate" in page
 
 
@@ -333,10 +375,10 @@ def test_message_driven_pipelines_are_tried_if_they_are_named():
 def test_where_only_the_search_fits_the_page_says_so(capsys):
     least = min(entry.memory_bytes for entry in ranking(question(micro_batch="1"), space(micro_batch="1")).analytical)
     small = ["--micro-batch", "1", "--top", "1", "--set", f"device.memory_bytes={least - 1}"]
-    plain = called(capsys, "rank", *WORDS, *small)
+    plain = called(capsys, "rank", *WORDS, "--search", "none", *small)
     searched = called(capsys, "rank", *WORDS, "--search", "zero,recompute,pipeline", *small)
     assert plain.status == 2 and "no grid fits" in plain.line
-    assert searched.status == 0 and "without --search nothing fits in memory" in searched.out
+    assert searched.status == 0 and "with --search none nothing fits in memory" in searched.out
 
 
 @pytest.mark.parametrize(
@@ -344,9 +386,10 @@ def test_where_only_the_search_fits_the_page_says_so(capsys):
     [
         ({"search": "zeros"}, "search 'zeros': accepted are zero, recompute, pipeline-schedule, gathered"),
         ({"search": "zero,"}, "search ''"),
+        ({"search": "zero,none"}, "--search zero,none: none is accepted alone"),
         ({"search": "pipeline-schedule"}, "--search pipeline,pipeline-schedule is needed"),
         ({"search": "zero", "form": "exact"}, "leave out --search, or --form"),
-        ({"zero": "1", "form": "exact"}, "leave out --zero, or --form"),
+        ({"search": "", "zero": "1", "form": "exact"}, "leave out --zero, or --form"),
         ({"pipeline_schedule": "gpipe"}, "--pipeline-schedule gpipe: is about a pipeline's stages"),
         ({"pipeline_schedule": "gipe", "pipeline": "2"}, "pipeline-schedule 'gipe': accepted are gpipe, 1f1b"),
         ({"pipeline_schedule": "zb-h2", "pipeline": "2"}, "pipeline-schedule 'zb-h2'"),

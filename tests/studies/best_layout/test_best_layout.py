@@ -9,6 +9,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.cli.parsing.flags import RankFlags
 from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.cli.parsing.ranking import parse_question, parse_space
+from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.rank.rank import ranking
 from quadrille.experiments.rank.ranked_layouts import LayoutQuestion, fastest_layouts, sharded_data_layout
 from quadrille.experiments.sweep.sweep_result import SweepRow
@@ -52,11 +53,24 @@ def test_the_layouts_are_those_of_rank(rows):
         micro_batch="1",
         powers_of_two=True,
         order="x,y,z,data",
+        search="none",
     )
     ranked = ranking(parse_question(flags, MachineFlags(machine="h100-superpod")), parse_space(flags)).simulated
     for row, entry in zip(rows[:2], ranked, strict=True):
         assert (row.answer.seconds, row.answer.grid_lengths) == (entry.seconds, entry.grid)
         assert row.answer.peak_bytes_per_rank_max == entry.memory_bytes
+
+
+def test_the_table_has_recomputation_and_utilisation(rows, capsys):
+    assert [study.recompute_text(row) for row in rows] == ["none", "none", "full"]
+    for row in rows:
+        model, hardware = study.model_utilisation(row), row.answer.trained.percent_of_peak / 100
+        assert 0 < model <= hardware
+    assert study.model_utilisation(rows[2]) < 0.8 * rows[2].answer.trained.percent_of_peak / 100
+    print_tables(*study.tables(rows))
+    page = capsys.readouterr().out
+    assert "h100-superpod: 8 GPUs are 1 domain of 8" in page and "MFU" in page
+    assert all(len(line) <= 160 for line in page.splitlines())
 
 
 def test_no_layout_is_faster_than_the_best(rows):
