@@ -72,6 +72,7 @@ from quadrille.simulator.ranks.host_links import ranks_that_share
 from quadrille.simulator.ranks.local_work import estimate_op
 from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.network import Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +175,10 @@ class ClosedFormModel:
         """The latency and bandwidth of a step of `size` bytes in all rings along an axis at once."""
         link = self.hops.axis_link(grid, axis, 1, size)
         return replace(link, bandwidth=self._rings.get((grid.stride(axis), grid.length(axis)), link.bandwidth))
+
+    def groups(self, grid: Grid, axis: Axis) -> Ints:
+        """The endpoints of the groups of an axis, of all stages or of the stage [groups, members]."""
+        return self._placement.of_rank[self.hops.groups(grid, axis)]
 
     def _memory(self, operation: str, size: int) -> float:
         return self._memory_crowd * self._compute.memory(operation, size).seconds

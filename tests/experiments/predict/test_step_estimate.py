@@ -54,3 +54,15 @@ def test_a_stage_in_one_domain_sends_faster_than_a_stage_on_two():
     assert slowest == max(seconds)
     assert model.hops.equal_stages()[0] == 0
     assert 0 not in model.hops.equal_stages()[1:]
+
+
+def test_the_estimate_counts_a_stage_whose_groups_lie_on_two_nodes_for_that_stage_only():
+    machine = find_machine("gb200-nvl72", gpus=256)
+    grid = "data=64,expert=64,pipeline=4"
+    flags = TrainingFlags(
+        gpt=EXPERTS.replace("experts=16", "experts=64"), grid=grid, batch="256", micro_batch="1", dtype="bfloat16"
+    )
+    experiment = parse_training(flags)
+    assert step_estimate(experiment, machine).seconds == pytest.approx(
+        prediction_record(experiment, machine).seconds, rel=0.1
+    )
