@@ -65,6 +65,8 @@ from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.experiments.predict.hop_costs import AxisHopCosts
+from quadrille.simulator.bounds.nccl_times import NcclTimes
+from quadrille.simulator.collectives.nccl.patterns import busiest_bytes
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.compute_model import ComputeModel
 from quadrille.simulator.machine.placement import place_ranks
@@ -112,6 +114,7 @@ class ClosedFormModel:
         self._choices = choices
         self._rings, self._at_once = rings or {}, False
         self._placement = placement = place_ranks(machine, ranks)
+        self._nccl = NcclTimes(machine, placement, choices)
         engine = FlowEngine(simpy.Environment())
         wiring = ResourceDemands(machine, ranks, engine, placement=placement)
         self.hops = AxisHopCosts(machine, ranks, placement, wiring, engine, stages)
@@ -206,8 +209,21 @@ class ClosedFormModel:
         roots[op.name] = op_traffic.root
         seconds += self._machine.device.overhead_seconds
         if self._at_once and op_traffic.lowered.at_once and (size := _largest_shard(op_traffic)):
+            if isinstance(op, AllToAll) and _is_uneven(op, schedule):
+                return seconds + self._uneven_seconds(op, schedule, coordinates)
             return seconds + self.hops.all_pairs_link(schedule.grid, op.axis, size).seconds(size)
         return seconds + self._steps(op, op_traffic, schedule.grid, is_filled=is_filled)
+
+    def _uneven_seconds(self, op: AllToAll, schedule: Schedule, coordinates: Coordinates) -> float:
+        """The time of an all-to-all with unequal pieces by NCCL's model, with each message on the receiver's rail [s]."""
+        sizes = []
+        for member in range(schedule.grid.length(op.axis)):
+            op_traffic = traffic(op, schedule, coordinates.at(op.axis, member), self._choices)
+            assert op_traffic is not None
+            edges = [op_traffic.item_bytes * edge for edge in op_traffic.edges]
+            sizes.append(tuple(float(stop - start) for start, stop in pairwise(edges)))
+        groups = self.hops.groups(schedule.grid, op.axis)
+        return float(self._nccl.seconds(op, coordinates, groups, busiest_bytes(tuple(sizes)), tuple(sizes)).max())
 
     def _steps(self, op: CommunicationOp, op_traffic: Traffic, grid: Grid, *, is_filled: bool) -> float:
         """The time of the steps of a communication op [s]: by its formula, or step by step if it has no formula.
@@ -267,6 +283,11 @@ class ClosedFormModel:
         if link.bandwidth == inf:
             return self._memory("copy", size)
         return self._machine.device.overhead_seconds + link.seconds(size)
+
+
+def _is_uneven(op: AllToAll, schedule: Schedule) -> bool:
+    """Whether an all-to-all carries rows to or from experts with unequal loads."""
+    return any(schedule.tensors[name].rows.loads for name in (op.source, op.into))
 
 
 def _largest_shard(op_traffic: Traffic) -> int:

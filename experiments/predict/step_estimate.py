@@ -2,7 +2,7 @@
 
 The time is the closed form by which `quadrille rank` orders configurations: a few layers and microbatches, combined in
 the order of the pipeline's slots.  Rings of NCCL between nodes use all cards of a node, and all-to-alls send all their
-messages at once.  A stage whose groups lie on two nodes is slower than a stage in one.  The
+messages at once, each of its own size.  A stage whose groups lie on two nodes is slower than a stage in one.  The
 memory is that of the prediction.
 """
 
