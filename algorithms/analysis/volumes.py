@@ -1,5 +1,6 @@
 """Volumes of a schedule: bytes sent, flop and memory, counted exactly from the schedule without a run."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from quadrille.algorithms.analysis.storage import Storage, storages
 from quadrille.algorithms.analysis.traffic import OpAmounts
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.collectives.lowered_collective import CollectiveAlgorithm
+from quadrille.algorithms.schedule.grid import EXPERT
 from quadrille.algorithms.schedule.kernel_signatures import (
     ATTENTION_PRODUCTS,
     FUSED_ATTENTION,
@@ -191,16 +193,29 @@ def storages_of_classes(schedule: Schedule, choices: Choices) -> list[Storage]:
 def storages_of_stages(schedule: Schedule, choices: Choices) -> list[Storage]:
     """Returns the buffers of the fullest ranks of each pipeline stage [elements].
 
-    The first rank of a stage is the fullest, because cuts put longer parts first.  But any block of a pruned matrix may
-    cut tiles, and have room for more kept elements: then all classes of ranks are examined.
+    The first rank of a stage is the fullest, because cuts put longer parts first; with unequal loads of experts, the
+    first rank or one whose experts have more rows.  But any block of a pruned matrix may cut tiles, and have room for
+    more kept elements: then all classes of ranks are examined.
     """
     grid = schedule.grid
-    if any(tensor.rows.loads for tensor in schedule.tensors.values()):  # any rank may have the hottest experts
-        return storages_of_classes(schedule, choices)
     if any(tensor.kept is not None and _cuts_tiles(tensor, schedule) for tensor in schedule.tensors.values()):
         return storages_of_classes(schedule, choices)
-    firsts = [schedule.coordinates(grid.rank_at({"pipeline": stage})) for stage in range(grid.pipeline)]
-    return storages(schedule, firsts, choices)
+    firsts = [grid.rank_at({"pipeline": stage}) for stage in range(grid.pipeline)]
+    loads = {tensor.rows.loads for tensor in schedule.tensors.values() if tensor.rows.loads}
+    ranks = dict.fromkeys(firsts) | {
+        rank: None for first in firsts for load in loads for rank in _ranks_with_more_rows(schedule, first, load)
+    }
+    return storages(schedule, [schedule.coordinates(rank) for rank in ranks], choices)
+
+
+def _ranks_with_more_rows(schedule: Schedule, first: int, loads: tuple[int, ...]) -> Iterator[int]:
+    """Yields each rank of a group of experts whose experts have more rows than those of all ranks before it."""
+    most = -1
+    for rank in schedule.grid.group(first, EXPERT):
+        rows = sum(loads[slice(*experts_of(schedule.coordinates(rank), len(loads)))])
+        if rows > most:
+            most = rows
+            yield rank
 
 
 def _cuts_tiles(tensor: Tensor, schedule: Schedule) -> bool:

@@ -65,6 +65,9 @@ from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.experiments.predict.hop_costs import AxisHopCosts
+from quadrille.simulator.bounds.nccl_times import NcclTimes
+from quadrille.simulator.collectives.nccl.patterns import busiest_bytes
+from quadrille.simulator.collectives.programs import PairBytes
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.compute_model import ComputeModel
 from quadrille.simulator.machine.placement import place_ranks
@@ -72,6 +75,7 @@ from quadrille.simulator.ranks.host_links import ranks_that_share
 from quadrille.simulator.ranks.local_work import estimate_op
 from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.network import Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,8 @@ class ClosedFormModel:
         self._choices = choices
         self._rings, self._at_once = rings or {}, False
         self._placement = placement = place_ranks(machine, ranks)
+        self._nccl = NcclTimes(machine, placement, choices)
+        self._pairs: dict[tuple[object, ...], PairBytes] = {}
         engine = FlowEngine(simpy.Environment())
         wiring = ResourceDemands(machine, ranks, engine, placement=placement)
         self.hops = AxisHopCosts(machine, ranks, placement, wiring, engine, stages)
@@ -175,6 +181,10 @@ class ClosedFormModel:
         link = self.hops.axis_link(grid, axis, 1, size)
         return replace(link, bandwidth=self._rings.get((grid.stride(axis), grid.length(axis)), link.bandwidth))
 
+    def groups(self, grid: Grid, axis: Axis) -> Ints:
+        """The endpoints of the groups of an axis, of all stages or of the stage [groups, members]."""
+        return self._placement.of_rank[self.hops.groups(grid, axis)]
+
     def _memory(self, operation: str, size: int) -> float:
         return self._memory_crowd * self._compute.memory(operation, size).seconds
 
@@ -201,8 +211,27 @@ class ClosedFormModel:
         roots[op.name] = op_traffic.root
         seconds += self._machine.device.overhead_seconds
         if self._at_once and op_traffic.lowered.at_once and (size := _largest_shard(op_traffic)):
+            if isinstance(op, AllToAll) and _is_uneven(op, schedule):
+                return seconds + self._uneven_seconds(op, schedule, coordinates, op_traffic)
             return seconds + self.hops.all_pairs_link(schedule.grid, op.axis, size).seconds(size)
         return seconds + self._steps(op, op_traffic, schedule.grid, is_filled=is_filled)
+
+    def _uneven_seconds(self, op: AllToAll, schedule: Schedule, coordinates: Coordinates, op_traffic: Traffic) -> float:
+        """The time of an all-to-all with unequal pieces, by NCCL's model [s]."""
+        key = (op.axis, op_traffic.item_bytes, op_traffic.edges, op_traffic.receive_edges)
+        if key not in self._pairs:
+            self._pairs[key] = tuple(self._sent(op, schedule, coordinates))
+        pairs = self._pairs[key]
+        groups = self.hops.groups(schedule.grid, op.axis)
+        return float(self._nccl.seconds(op, coordinates, groups, busiest_bytes(pairs), pairs).max())
+
+    def _sent(self, op: AllToAll, schedule: Schedule, coordinates: Coordinates) -> Iterator[tuple[float, ...]]:
+        """Yields what each member of a group sends to each [B]."""
+        for member in range(schedule.grid.length(op.axis)):
+            op_traffic = traffic(op, schedule, coordinates.at(op.axis, member), self._choices)
+            assert op_traffic is not None
+            edges = [op_traffic.item_bytes * edge for edge in op_traffic.edges]
+            yield tuple(float(stop - start) for start, stop in pairwise(edges))
 
     def _steps(self, op: CommunicationOp, op_traffic: Traffic, grid: Grid, *, is_filled: bool) -> float:
         """The time of the steps of a communication op [s]: by its formula, or step by step if it has no formula.
@@ -262,6 +291,11 @@ class ClosedFormModel:
         if link.bandwidth == inf:
             return self._memory("copy", size)
         return self._machine.device.overhead_seconds + link.seconds(size)
+
+
+def _is_uneven(op: AllToAll, schedule: Schedule) -> bool:
+    """Whether an all-to-all carries rows to or from experts with unequal loads."""
+    return any(schedule.tensors[name].rows.loads for name in (op.source, op.into))
 
 
 def _largest_shard(op_traffic: Traffic) -> int:

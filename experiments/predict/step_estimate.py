@@ -2,7 +2,7 @@
 
 The time is the closed form by which `quadrille rank` orders configurations: a few layers and microbatches, combined in
 the order of the pipeline's slots.  Rings of NCCL between nodes use all cards of a node, and all-to-alls send all their
-messages at once.  A stage whose groups lie on two nodes is slower than a stage in one.  The
+messages at once, each of its own size.  A stage whose groups lie on two nodes is slower than a stage in one.  The
 memory is that of the prediction.
 """
 
@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
+
+import numpy as np
 
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.memory import ON_HOST, largest_memory
@@ -21,7 +23,7 @@ from quadrille.experiments.workloads.product_peak import check_products
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.machines.machine import Machine
-from quadrille.topologies.network import Network
+from quadrille.topologies.network import Ints, Network
 
 KEPT = 64
 """Number of samples whose costs are kept for other numbers of stages and microbatches."""
@@ -91,10 +93,10 @@ def _memory_bytes_by_kind(experiment: TrainingExperiment) -> Mapping[str, int]:
 def ring_bandwidths(grid: Grid, model: ClosedFormModel, net: Network) -> dict[tuple[int, int], float]:
     """The bandwidth of NCCL's rings between nodes, by stride and number of members [B/s].
 
-    A ring in rank order leaves a node by one card.  NCCL lays rings in several channels, which leave a node by all of
-    its cards; the rings of a node share the cards.  A ring in a node limits what its channels carry together:
+    A ring in rank order leaves a node by one card.  NCCL lays rings in several channels, which leave a node by the
+    cards of all members in the node.  A ring in a node limits what its channels carry together:
 
-        β = min(β_node, β_card · max(1, cards / rings of a node))
+        β = min(β_node, β_card · max(1, fewest members of a group in a node · cards / GPUs of a node))
 
     Source: NVIDIA, "NCCL user guide", environment variable NCCL_CROSS_NIC.
 
@@ -105,10 +107,25 @@ def ring_bandwidths(grid: Grid, model: ClosedFormModel, net: Network) -> dict[tu
     bandwidths: dict[tuple[int, int], float] = {}
     in_node = model.ring_link(Grid(x=gcd(net.per_node, grid.size)), "x").bandwidth
     for axis in grid.axes:
-        stride, length = grid.stride(axis), grid.length(axis)
-        if length == 1 or stride * length <= net.per_node or net.cards_per_node == net.per_node == 1:
+        if axis == "pipeline":
             continue
         card = model.ring_link(grid, axis).bandwidth
-        channels = max(1, net.cards_per_node // min(stride, net.per_node))
-        bandwidths[stride, length] = max(card, min(in_node, card * channels))
+        if grid.length(axis) == 1 or card >= in_node or net.cards_per_node == net.per_node == 1:
+            continue
+        channels = max(1, fewest_members(model.groups(grid, axis), net.per_node) * net.cards_per_node // net.per_node)
+        bandwidths[grid.stride(axis), grid.length(axis)] = max(card, min(in_node, card * channels))
     return bandwidths
+
+
+def fewest_members(groups: Ints, per_node: int) -> int:
+    """The fewest members of a group in a node, of the nodes in which it has any.
+
+    >>> fewest_members(np.arange(24).reshape(2, 12), per_node=8)
+    4
+
+    Parameters
+    ----------
+    groups : endpoints of the members of groups [groups, members]
+    """
+    nodes = groups // per_node + np.arange(len(groups))[:, None] * (groups.max() + 1)
+    return int(np.unique(nodes, return_counts=True)[1].min())

@@ -17,7 +17,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.app.knobs import Knobs, check_choices
 from quadrille.app.questions import Answer, Refusal, Reply, Words
 from quadrille.app.settings import Settings
-from quadrille.app.workers import Workers
+from quadrille.app.workers import MOST, Workers
 from quadrille.experiments.report.elements import Section
 from quadrille.experiments.report.page import drawing_script, page_style, sections_html
 from quadrille.experiments.report.report import report_text
@@ -33,6 +33,11 @@ ESTIMATE_SECONDS = 2.0
 """The longest time of an estimate; after it the prediction follows without one [s]."""
 ESTIMATE = "An estimate; the prediction follows."
 NO_ESTIMATE = f"The estimate takes longer than {ESTIMATE_SECONDS:g} s and is given up; the prediction follows."
+PLACES = ("compared", "now-head", "now-memory", "now-rest")
+"""Elements that belong to the answer."""
+WAITING = f"{MOST} predictions are under way for other pages or settings; this one waits for the first to end."
+FIRST = "The first answer is being computed."
+REFUSED = "No answer: a setting is refused, with the line beside its knob."
 HEAD = (
     '<link rel="stylesheet" href="/quadrille/app.css"><script defer src="/quadrille/vega.js"></script>'
     '<script defer src="/quadrille/app.js"></script>'
@@ -100,11 +105,11 @@ class View:
             self._button("Report", self._export_report)
             self._button("Experiment file", self._export_file)
             self._button("Copy the command", self._copy_command)
-        self._command = ui.html("", sanitize=False).classes("answer").props('id="command"')
+        ui.html("", sanitize=False).classes("answer").props('id="command"')
         self._compared = ui.html("", sanitize=False).classes("answer").props('id="compared"')
         self._panes = ui.element("div").classes("panes")
         with self._panes:
-            ui.html(_pane_html("now", ""), sanitize=False).classes("answer").props("id=pane-now")
+            ui.html(_pane_html("now", "Now"), sanitize=False).classes("answer").props("id=pane-now")
             kept = ui.element("div")
             with kept:
                 ui.html(_pane_html("kept", "Kept"), sanitize=False).classes("answer").props("id=pane-kept")
@@ -140,18 +145,20 @@ class View:
             return
         kept = self._pools["prediction"].kept("prediction", words)
         if kept is None:
-            self._stale(("now-head", "now-memory", "now-rest"))
+            _stale()
+        _show_command(settings)
+        if kept is None:
             estimate = await self._estimate(words)
             if isinstance(estimate, Refusal):
                 self._refuse(estimate.line)
                 return
             if isinstance(estimate, str):
                 self._knobs.show_fault("")
-                _run(f"quadrille.stage('now-head', {msgspec.json.encode(estimate).decode()});")
+                _show_stage(estimate)
             elif estimate is not None:
                 self._show(estimate)
             await asyncio.sleep(PAUSE_SECONDS)
-            kept = await self._pools["prediction"].ask("prediction", words)
+            kept = await self._predict(words, estimate if isinstance(estimate, str) else ESTIMATE)
         if isinstance(kept, Refusal):
             self._refuse(kept.line)
         elif kept is not None:
@@ -165,13 +172,20 @@ class View:
         except TimeoutError:
             return NO_ESTIMATE
 
+    async def _predict(self, words: Words, stage: str) -> Reply:
+        """The prediction; as long as all processes are busy, the page says so."""
+        pool = self._pools["prediction"]
+        if not pool.is_full:
+            return await pool.ask("prediction", words)
+        _show_stage(WAITING)
+        return await pool.ask("prediction", words, begun=lambda: _show_stage(stage))
+
     def _refuse(self, line: str) -> None:
         """Show the line beside its knob; the last answer stays, greyed."""
         self._knobs.show_fault(line)
-        self._stale(("now-head", "now-memory", "now-rest"))
-
-    def _stale(self, places: Sequence[str]) -> None:
-        _run("".join(f"document.getElementById('{place}')?.classList.add('stale');" for place in places))
+        if self._answer is None:
+            _put("now-head", f"<p class='verdict'>{REFUSED}</p>", [], "")
+        _stale()
 
     def _show(self, answer: Answer) -> None:
         """Show an answer; an estimate leaves the charts of the last prediction, greyed."""
@@ -179,8 +193,6 @@ class View:
         self._answer = answer
         address = f"?{urlencode(self._knobs.settings.texts())}"
         _run(f"history.replaceState(null, '', {msgspec.json.encode(address).decode()});")
-        command = shlex.join(("quadrille", "simulate", *answer.words))
-        self._command.set_content(f"<pre tabindex='0' aria-label='Command line'>{escape(command)}</pre>")
         _show_pane("now", answer)
         self._compare()
 
@@ -209,6 +221,7 @@ class View:
 
     def _compare(self) -> None:
         """Show the figures of the kept answer beside those of the present one."""
+        _run("document.getElementById('compared')?.classList.remove('stale');")
         if self._kept is None or self._answer is None:
             self._compared.set_content("")
             return
@@ -252,10 +265,9 @@ def _settings_of(texts: Mapping[str, str]) -> tuple[Settings, str]:
 
 
 def _pane_html(name: str, heading: str) -> str:
-    title = f"<h2>{escape(heading)}</h2>" if heading else ""
     return (
-        f"{title}<div id='{name}-head' aria-live='polite'><p class='verdict'>The first answer is being computed.</p>"
-        f"</div><div id='{name}-memory'></div><div id='{name}-rest'></div>"
+        f"<h2>{escape(heading)}</h2><div id='{name}-head' aria-live='polite'><p class='verdict'>{FIRST}</p></div>"
+        f"<div id='{name}-memory'></div><div id='{name}-rest'></div>"
     )
 
 
@@ -274,6 +286,23 @@ def _show_pane(name: str, answer: Answer) -> None:
     _put_sections(f"{name}-memory", memory)
     if not answer.is_estimate:
         _put_sections(f"{name}-rest", rest)
+
+
+def _stale() -> None:
+    """Grey the answer and the comparison, which are those of earlier settings."""
+    _run("".join(f"document.getElementById('{place}')?.classList.add('stale');" for place in PLACES))
+
+
+def _show_command(settings: Settings) -> None:
+    """Show the command line that asks the same question."""
+    _put(
+        "command", f"<pre tabindex='0' aria-label='Command line'>{escape(shlex.join(settings.command()))}</pre>", [], ""
+    )
+
+
+def _show_stage(line: str) -> None:
+    """Say below the verdict what is under way."""
+    _run(f"quadrille.stage('now-head', {msgspec.json.encode(line).decode()});")
 
 
 def _lines_html(kind: str, lines: Sequence[str]) -> str:

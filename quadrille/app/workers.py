@@ -95,17 +95,24 @@ class Workers:
         """Start a worker before the first question."""
         self._idle.append(await self._in_thread(self._new))
 
-    async def ask(self, kind: str, words: Words) -> Reply:
+    @property
+    def is_full(self) -> bool:
+        """Whether a question would wait for others to end."""
+        return self._places.locked()
+
+    async def ask(self, kind: str, words: Words, begun: Callable[[], object] = lambda: None) -> Reply:
         """The reply to a question. Where the caller is cancelled, the process that works on it is ended.
 
         Parameters
         ----------
         kind : a key of `QUESTIONS`
+        begun : function that is called when a process takes the question
         """
         if (kept := self.kept(kind, words)) is not None:
             return kept
         question = kind, words, file_times(words)
         async with self._places:
+            begun()
             try:
                 worker = self._idle.pop() if self._idle else await self._started()
             except (EOFError, OSError):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from quadrille.algorithms.analysis.volumes import storages_of_classes, storages_of_stages
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.schedule.grid import Grid, parse_grid
 from quadrille.cli.parsing.flags import TrainingFlags
@@ -54,3 +55,37 @@ def test_a_stage_in_one_domain_sends_faster_than_a_stage_on_two():
     assert slowest == max(seconds)
     assert model.hops.equal_stages()[0] == 0
     assert 0 not in model.hops.equal_stages()[1:]
+
+
+def test_the_estimate_counts_a_stage_whose_groups_lie_on_two_nodes_for_that_stage_only():
+    machine = find_machine("gb200-nvl72", gpus=256)
+    grid = "data=64,expert=64,pipeline=4"
+    flags = TrainingFlags(
+        gpt=EXPERTS.replace("experts=16", "experts=64"), grid=grid, batch="256", micro_batch="1", dtype="bfloat16"
+    )
+    experiment = parse_training(flags)
+    assert step_estimate(experiment, machine).seconds == pytest.approx(
+        prediction_record(experiment, machine).seconds, rel=0.1
+    )
+
+
+def test_the_estimate_of_unequal_experts_is_near_the_prediction():
+    machine = find_machine("h100-superpod", gpus=16)
+    flags = TrainingFlags(
+        gpt=EXPERTS, grid="data=16,expert=16", batch="16", micro_batch="1", dtype="bfloat16", expert_load="zipf:0.5"
+    )
+    experiment = parse_training(flags)
+    assert step_estimate(experiment, machine).seconds == pytest.approx(
+        prediction_record(experiment, machine).seconds, rel=0.1
+    )
+
+
+@pytest.mark.parametrize("grid", ["data=16,expert=4", "data=16,expert=8", "pipeline=2,data=8,expert=8"])
+def test_the_fullest_rank_of_unequal_experts_is_that_of_all_classes_of_ranks(grid):
+    flags = TrainingFlags(gpt=EXPERTS, grid=grid, batch="16", micro_batch="1", expert_load="zipf:1")
+    schedule, choices = parse_training(flags).applied_schedule(), Choices()
+
+    def most(storages):
+        return max(storage.bytes for storage in storages)
+
+    assert most(storages_of_stages(schedule, choices)) == most(storages_of_classes(schedule, choices))

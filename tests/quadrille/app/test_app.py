@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from tests.support.browser import CHROMIUM, Browser
 from tests.support.quadrille import ROOT
 
 pytest.importorskip("nicegui")
+REFUSED = "No answer: a setting is refused, with the line beside its knob."
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 SMALL = Settings(model="tiny", machine="h100-node", gpus=8, tensor=2, pipeline=2, batch=8, zero=0, scheme="4d")
 VERDICT = "document.querySelector('#now-head .verdict')?.textContent"
@@ -109,6 +111,37 @@ def test_a_slider_gives_a_new_answer_and_the_address_keeps_it(page, tmp_path, ca
     assert "micro_batch=2" in page.evaluate("location.search")
 
 
+@pytest.mark.parametrize(
+    ("knob", "texts"), [("gpus", {"gpus": "16"}), ("node", {"node": "1.5"})], ids=["GPUs", "bandwidth in a node"]
+)
+def test_other_sliders_give_the_answer_of_simulate_too(page, knob, texts, tmp_path, capsys):
+    moved = Settings.from_texts({**SMALL.texts(), **texts})
+    page.evaluate(f"document.querySelector('[data-knob={knob}] [tabindex]').focus()")
+    page.key("ArrowRight", 39)
+    page.wait(f"document.querySelector('#command').innerText.trim() === {shlex.join(moved.command())!r}")
+    page.wait(PREDICTED)
+    assert page.evaluate(VERDICT) == simulated(moved, tmp_path).verdict
+
+
+def test_a_box_overlaps_communication_with_products(page, tmp_path, capsys):
+    page.click("[data-knob=overlap] [role=checkbox]")
+    page.wait("document.querySelector('#command').innerText.includes('--overlap oar')")
+    page.wait(PREDICTED)
+    moved = Settings.from_texts({**SMALL.texts(), "overlap": "oar"})
+    assert page.evaluate(VERDICT) == simulated(moved, tmp_path).verdict
+
+
+def test_the_command_is_the_new_one_at_once_and_the_old_answer_is_grey_until_the_new_one_is_there(page):
+    page.evaluate(
+        "window.greyAt = []; new MutationObserver(() => greyAt.push(!!document.querySelector('#now-head.stale')))"
+        ".observe(document.querySelector('#command'), {childList: true})"
+    )
+    page.fill("[data-knob=batch] input", "24")
+    page.wait("document.querySelector('#command').innerText.includes('--batch 24')")
+    assert page.evaluate("greyAt") == [True]
+    page.wait(PREDICTED)
+
+
 def test_a_wrong_setting_shows_the_line_of_the_command_line_beside_its_knob_and_the_answer_stays(page, capsys):
     verdict = page.evaluate(VERDICT)
     page.fill("[data-knob=tensor] input", "3")
@@ -165,6 +198,19 @@ def test_report_and_experiment_file_are_those_of_the_command_line(page, tmp_path
     assert exported == written
 
 
+def test_the_copied_command_is_that_of_the_knobs_and_gives_the_shown_time(page, address, tmp_path):
+    page.command(
+        "Browser.grantPermissions", origin=address, permissions=["clipboardReadWrite", "clipboardSanitizedWrite"]
+    )
+    click_button(page, "Copy the command")
+    page.wait("document.querySelector('.q-notification')?.innerText.includes('clipboard')")
+    command = page.evaluate("navigator.clipboard.readText()")
+    assert command == shown_command(page)
+    words = [sys.executable, "-P", "-m", *shlex.split(command), "--quiet", "--json", "record.json"]
+    subprocess.run(words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, capture_output=True)
+    assert parts_of_files([str(tmp_path / "record.json")])[0].verdict == page.evaluate(VERDICT)
+
+
 def charts_of(path):
     """The specifications of the charts of a report."""
     return json.loads(re.search(r'<script type="application/json" id="specs">(.*?)</script>', path.read_text())[1])
@@ -204,6 +250,14 @@ def test_the_network_is_drawn_by_axis(page):
         "[...document.querySelectorAll('figcaption')].map(e => e.textContent).find(e => /along each axis/.test(e))"
     )
     assert "pipeline in a node" in label
+
+
+def test_an_address_with_a_refused_setting_says_so_in_place_of_the_first_answer(page, address):
+    page.open(f"{address}/?{urlencode({**SMALL.texts(), 'tensor': '3'})}")
+    page.wait("document.querySelector('.fault:not(.hidden)')?.textContent")
+    page.wait(f"{VERDICT} === {REFUSED!r}")
+    page.open(f"{address}/?{urlencode(SMALL.texts())}")
+    page.wait(PREDICTED)
 
 
 def test_an_address_with_a_wrong_knob_says_so(page, address):

@@ -155,6 +155,37 @@ def test_an_estimate_that_takes_too_long_is_ended_with_a_line_and_the_next_is_an
     asyncio.run(ask_a_stopped_process())
 
 
+def test_a_prediction_that_waits_for_a_process_says_so_until_a_process_takes_it(monkeypatch):
+    pytest.importorskip("nicegui")
+    from quadrille.app import page
+
+    lines = []
+    monkeypatch.setattr(page, "_show_stage", lines.append)
+
+    async def ask_twice():
+        workers = Workers(1)
+        view = SimpleNamespace(_pools={"prediction": workers})
+        small = Settings(model="tiny", machine="h100-node", gpus=8, pipeline=1, tensor=1, batch=8, zero=0).words()
+        try:
+            await workers.start()
+            long = asyncio.create_task(workers.ask("prediction", LARGE))
+            await asyncio.sleep(0.1)
+            assert workers.is_full
+            short = asyncio.create_task(page.View._predict(view, small, page.ESTIMATE))
+            await asyncio.sleep(0.1)
+            assert lines == [page.WAITING]
+            long.cancel()
+            assert (await short).seconds > 0
+            assert lines == [page.WAITING, page.ESTIMATE]
+            lines.clear()
+            assert (await page.View._predict(view, small, page.ESTIMATE)).seconds > 0
+            assert lines == []
+        finally:
+            workers.close()
+
+    asyncio.run(ask_twice())
+
+
 def test_a_worker_that_dies_is_a_line_and_the_next_question_is_answered():
     async def ask_a_killed_process():
         workers = Workers(1)
