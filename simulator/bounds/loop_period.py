@@ -22,16 +22,18 @@ as many as there are copies of tensors that are used in turn.
 """
 
 from collections.abc import Iterator, Set
+from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
 
 from quadrille.algorithms.analysis.equality_labels import Ints, distinct_values
+from quadrille.algorithms.passes.rewriting import is_layer_loop
 from quadrille.algorithms.schedule.expressions import variables
 from quadrille.algorithms.schedule.grid import AXES
 from quadrille.algorithms.schedule.ops import Communication, Op
 from quadrille.algorithms.schedule.parts import Coordinates, Panel
-from quadrille.algorithms.schedule.program import Program, Repeat, ops
+from quadrille.algorithms.schedule.program import Program, Repeat, ops, repeats
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.bounds.channels import HIGH, LOW, TYPICAL
 from quadrille.simulator.bounds.group_work import ScheduleWork
@@ -148,7 +150,8 @@ class LoopPeriod:
 class LoopPeriods:
     """The loops of a schedule whose iterations may be skipped.
 
-    With the overlap `ogr` none is skipped: sums over data have a pace of their own beside the backward pass.
+    Loops beside sums and gathers of the overlaps `ogr` and `opg` are walked in full, since these have a pace of their
+    own: the last microbatch and the updates, and the first forward pass.
 
     Parameters
     ----------
@@ -157,7 +160,11 @@ class LoopPeriods:
 
     def __init__(self, schedule: Schedule, schedule_work: ScheduleWork, *, allowed: bool = True) -> None:
         self._schedule_work = schedule_work
-        self._allowed = allowed and len(schedule.roles) == 1 and "ogr" not in schedule.overlap
+        self._allowed = allowed and len(schedule.roles) == 1
+        own_pace = _OwnPace(schedule)
+        for entry in schedule.roles[0].program if self._allowed else ():
+            own_pace.visit_step(entry)
+        self._own_pace = {id(entry) for entry in own_pace.loops}
         self._slots = copy_counts(schedule) if self._allowed else {}
         self._tails: dict[int, int] = {}
         self._grid = schedule.grid
@@ -182,7 +189,12 @@ class LoopPeriods:
 
     def _tail_length(self, entry: Repeat, coordinates: Coordinates, count: int) -> int:
         """Iterations at the end of a loop that its double buffers need."""
-        if not self._allowed or not self._repeats(entry, coordinates) or _longest_inside(entry, coordinates) > count:
+        if (
+            not self._allowed
+            or id(entry) in self._own_pace
+            or not self._repeats(entry, coordinates)
+            or _longest_inside(entry, coordinates) > count
+        ):
             return 1 << 62
         buffer_counts = (copies for copies in self._slots.get(entry.loop, ()) if copies < count // 2)
         return max([MIN_TAIL, *buffer_counts])
@@ -208,6 +220,43 @@ class LoopPeriods:
                 indices if walked >= len(indices) else (*indices[:WALKED_FIRST], *indices[WALKED_FIRST - walked :])
             ):
                 yield from self.walk(entry.body, coordinates.during(entry.loop, index))
+
+
+@dataclass(slots=True)
+class _OwnPace:
+    """The loops beside sums and gathers over data that no iteration waits for, in program order.
+
+    Parameters
+    ----------
+    loops : these loops so far
+    sums : whether sums may be in flight: to the end of the step
+    gathers : whether gathers may be in flight: to the first backward pass, before which all weights are used
+    """
+
+    schedule: Schedule
+    loops: list[Repeat] = field(default_factory=list)
+    sums: bool = False
+    gathers: bool = False
+
+    def visit_step(self, entry: Op | Repeat) -> None:
+        """Adds the loops of a step, at the end of which all sums and gathers have ended."""
+        self.sums = self.gathers = False
+        self.visit(entry.body if isinstance(entry, Repeat) else (entry,))
+
+    def visit(self, program: Program) -> None:
+        """Adds the loops of a program in a step."""
+        for entry in program:
+            marks = {op.overlap for op in ops((entry,)) if isinstance(op, Communication) and op.concurrent}
+            if isinstance(entry, Repeat):
+                self._visit_loop(entry, marked=bool(marks & {"ogr", "opg"}))
+            self.sums, self.gathers = self.sums or "ogr" in marks, self.gathers or "opg" in marks
+
+    def _visit_loop(self, entry: Repeat, *, marked: bool) -> None:
+        self.gathers = self.gathers and not entry.backwards
+        if not self.sums and (entry.count == 1 or not (marked or is_layer_loop(self.schedule, entry))):
+            self.visit(entry.body)
+        elif self.sums or marked or self.gathers:
+            self.loops += repeats((entry,))
 
 
 def _longest_inside(entry: Repeat, coordinates: Coordinates) -> int:

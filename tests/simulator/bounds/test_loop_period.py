@@ -177,11 +177,32 @@ def test_the_run_length_encoded_timeline_is_that_of_all_iterations(scheme, grid,
             assert one.seconds_by_part.get(part, 0.0) == pytest.approx(seconds, rel=1e-6, abs=least)
 
 
-def test_no_iteration_is_skipped_where_gradients_are_summed_in_the_backward_pass():
-    grid = Grid(data=2, z=2, y=2)
-    short, long = short_and_long(model("4d", grid, OVERLAPS), machines(grid.size)[1])
-    assert short.walk.skipped_iterations == 0
-    assert (short.low, short.seconds, short.high) == (long.low, long.seconds, long.high)
+@pytest.mark.parametrize(
+    ("scheme", "grid", "microbatches", "layers"),
+    [
+        ("4d", Grid(data=2, z=2, y=2), 1, 14),
+        ("megatron", Grid(data=2, x=2), 16, 4),
+        ("megatron", Grid(data=4), 1, 20),
+    ],
+)
+@pytest.mark.parametrize(("overlaps", "zero"), [(OVERLAPS, 1), (("ogr",), 0), (("opg",), 1)])
+def test_iterations_that_are_not_beside_sums_and_gathers_over_data_are_skipped(
+    scheme, grid, microbatches, layers, overlaps, zero
+):
+    each = grid.data * grid.z
+    problem = Gpt(layers, 36, 6, 8, 30, batch=each * microbatches, micro_batch=1, zero=zero)
+    schedule = overlap(gpt_schedule(problem, grid, find_scheme(scheme)), overlaps)
+    for machine in machines(grid.size):
+        check_the_same(*short_and_long(schedule, machine))
+
+
+def test_loops_beside_sums_and_after_them_are_walked_in_full():
+    problem = Gpt(30, 36, 6, 8, 30, batch=4 * 2, micro_batch=2)
+    found = {}
+    for names in ((), ("ogr",)):
+        schedule = overlap(gpt_schedule(problem, Grid(data=4), find_scheme("megatron")), names)
+        found[names] = short_and_long(schedule, machines(4)[0])[0].walk.skipped_iterations
+    assert 0 < found["ogr",] < found[()]
 
 
 def test_sums_beside_the_backward_pass_delay_no_op_by_all_sums_of_all_layers():
