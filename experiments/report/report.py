@@ -144,6 +144,9 @@ def _part_of_file(path: str, source: str) -> tuple[Part, Record | None]:
         return MAKERS[schema](path, source), None
     if schema.startswith(FILES_OF_INPUT):
         raise InputError(f"{path} has the schema {schema!r:.60}: {ACCEPTED}")
+    kind = schema.rpartition("/")[0]
+    if readable := [accepted for accepted in MAKERS if accepted.rpartition("/")[0] == kind]:
+        raise InputError(f"{path} has the schema {schema!r:.60}: this Quadrille reads {' and '.join(readable)}")
     if schema.startswith("quadrille/") and not schema.startswith("quadrille/record/"):
         return tables_part(_facts(path), schema, source), None
     record, beside = load_record(path), timeline_path(path)

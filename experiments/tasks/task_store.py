@@ -30,6 +30,9 @@ CREATE TABLE results (
 """
 """`digest`: hash of the task; `task`: name of its function; `label`: its arguments for people; `result`: JSON;
 `quadrille`: hash of the code."""
+COLUMNS = ("digest", "task", "label", "result", "quadrille")
+ACCEPTED = "accepted is a new file or a store"
+HEADER_BYTES = 100
 
 
 class TaskStore(AbstractContextManager["TaskStore"]):
@@ -75,16 +78,22 @@ class TaskStore(AbstractContextManager["TaskStore"]):
         (version,) = self._connection.execute("PRAGMA user_version").fetchone()
         is_empty = not self._connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
         if application != APPLICATION_ID and not (is_empty and application == version == 0):
-            raise InputError(f"{self._name}: is the database of another program; accepted is a new file or a store")
+            raise InputError(f"{self._name}: is the database of another program; {ACCEPTED}")
         if version > VERSION:
             raise InputError(
                 f"{self._name}: a store of version {version}, written by a newer Quadrille; this one reads "
                 f"version {VERSION}"
             )
+        if application == APPLICATION_ID and self._columns() != COLUMNS:
+            raise InputError(f"{self._name}: is a store without its table of {', '.join(COLUMNS)}; {ACCEPTED}")
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=NORMAL")
         if application != APPLICATION_ID:
             self._create_table()
+
+    def _columns(self) -> tuple[str, ...]:
+        """The columns of the table; none without a table."""
+        return tuple(row[1] for row in self._connection.execute("PRAGMA table_info(results)"))
 
     def _create_table(self) -> None:
         """Create the table, unless another process has just done so."""
@@ -160,8 +169,10 @@ class TaskStore(AbstractContextManager["TaskStore"]):
     def _errors_as_lines(self, consequence: str) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except sqlite3.OperationalError as error:
             raise RunError(f"{self._name}: {consequence}: {_reason(error)}; it keeps the results that it has") from None
+        except sqlite3.Error as error:
+            raise InputError(f"{self._name}: {_reason(error)}") from None
 
 
 def _check_path(path: str, name: str) -> None:
@@ -170,9 +181,38 @@ def _check_path(path: str, name: str) -> None:
         raise InputError(f"{name}: a store is a file, as results.sqlite")
     if not Path(path).absolute().parent.is_dir():
         raise InputError(f"{name}: there is no folder {Path(path).parent}")
+    try:
+        schema_files.check_writable(path)
+    except InputError as error:
+        raise InputError(f"{name}: {str(error).removeprefix(f'{path} ')}; name a file that can be written") from None
+    _check_length(Path(path), name)
+
+
+def _check_length(path: Path, name: str) -> None:
+    """Raises InputError for a database that is shorter than its header says, which SQLite would take as empty.
+
+    The write-ahead log has the last pages of a process that was killed. Source: sqlite.org/fileformat.html, 1.3.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    if not path.is_file() or (log.exists() and log.stat().st_size):
+        return
+    with path.open("rb") as file:
+        header = file.read(HEADER_BYTES)
+    if not header.startswith(b"SQLite format 3\0"):
+        return
+    page_bytes, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
+    expected, there = (1 << 16 if page_bytes == 1 else page_bytes) * pages, path.stat().st_size
+    if there < max(expected, HEADER_BYTES):
+        raise InputError(f"{name}: is cut off: it has {there} of {expected} bytes; {ACCEPTED}")
 
 
 def _reason(error: sqlite3.Error) -> str:
     """The reason of a failure; some of SQLite's own words need the file's name."""
     text = str(error)
-    return "is no SQLite file; accepted is a new file or a store" if "not a database" in text else text
+    if "not a database" in text:
+        return f"is no SQLite file; {ACCEPTED}"
+    if "malformed" in text:
+        return f"is damaged ({text}); {ACCEPTED}"
+    if "disk is full" in text:
+        return f"{text}; free some space, or name a file on another disk"
+    return text

@@ -5,13 +5,16 @@ from typing import Annotated, cast
 
 import click
 
-from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.errors import InputError, Interruption
 from quadrille.cli.app import app
 from quadrille.cli.command_declarations import flag, switch
 from quadrille.cli.shared_flags import Blas, Json
+from quadrille.runtime.host.console import INTERRUPTED
 
 LAUNCHABLE = ("run", "calibrate", "rank", "sweep")
 """The commands that run on ranks."""
+STORING = ("rank", "sweep")
+"""The commands of these that keep answers in a store."""
 ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
 
 
@@ -28,7 +31,34 @@ def launch(context: click.Context) -> int:
     if "--help" in command:
         return cast(int, app(command, prog_name="quadrille", standalone_mode=False))
     ranks, launcher_options = take_ranks(before)
-    return launching.launch(ranks, command, launcher_options)
+    status = launching.launch(ranks, command, launcher_options)
+    if status == INTERRUPTED and (kept := kept_of_ranks(command, context.obj)):
+        raise Interruption(kept)
+    return status
+
+
+def kept_of_ranks(command: Sequence[str], invocation: Sequence[str]) -> str:
+    """The text about the answers of an interrupted sweep or ranking on ranks, which end too fast to print it.
+
+    It is empty for commands without a store, and for files that may have the answers.
+
+    Parameters
+    ----------
+    command : words that the ranks run
+    invocation : words of the command line, with launch
+    """
+    from quadrille.experiments.tasks.kept_words import kept_words
+    from quadrille.experiments.tasks.task_store import TaskStore
+
+    if command[0] not in STORING:
+        return ""
+    words = [part for word in command for part in word.split("=", 1 if word.startswith("--store=") else 0)]
+    store = words[words.index("--store") + 1] if "--store" in words[:-1] else ""
+    if not store:
+        in_files = any(word.startswith(("--csv", "--json")) for word in command)
+        return "" if in_files else kept_words("", "", invocation)
+    with TaskStore(store) as opened:
+        return kept_words(f"{len(opened)} answers", store, invocation)
 
 
 @app.command()

@@ -172,12 +172,14 @@ def test_switches_are_those_of_the_commands_that_take_an_experiment_file():
         (["broken.json"], "broken.json"),
         (["empty.json"], "is empty"),
         (["model.json"], "is accepted"),
+        (["newer.json"], "has the schema .quadrille/sweep/9.: this Quadrille reads quadrille/sweep/1"),
     ],
 )
 def test_what_cannot_be_shown_is_refused_in_a_line(tmp_path, monkeypatch, paths, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.json").write_text('{"schema": "quadrille/record/2", "kind": ')
     (tmp_path / "empty.json").write_text("")
+    (tmp_path / "newer.json").write_text('{"schema": "quadrille/sweep/9"}')
     (tmp_path / "model.json").write_text('{"schema": "quadrille/machine/2"}')
     with pytest.raises(InputError, match=words) as refused:
         report(paths, "out.html")

@@ -1,6 +1,8 @@
 """`TaskStore`: what it keeps, and the files that it refuses in one line."""
 
+import os
 import sqlite3
+import subprocess
 from contextlib import closing
 
 import pytest
@@ -58,6 +60,18 @@ def other_database(path, *statements):
             [f"PRAGMA application_id={APPLICATION_ID}", f"PRAGMA user_version={VERSION + 1}"],
             f"a store of version {VERSION + 1}, written by a newer Quadrille; this one reads version {VERSION}",
         ),
+        (
+            [
+                f"PRAGMA application_id={APPLICATION_ID}",
+                f"PRAGMA user_version={VERSION}",
+                "CREATE TABLE results (digest, text)",
+            ],
+            "is a store without its table of digest, task, label, result, quadrille; accepted is a new file or a store",
+        ),
+        (
+            [f"PRAGMA application_id={APPLICATION_ID}", f"PRAGMA user_version={VERSION}", "CREATE TABLE songs (title)"],
+            "is a store without its table",
+        ),
     ],
 )
 def test_another_database_is_refused_and_stays_as_it_is(tmp_path, statements, reason):
@@ -89,8 +103,58 @@ def test_a_full_disk_is_one_line_and_the_store_keeps_what_it_has(tmp_path):
     path = str(tmp_path / "s.sqlite")
     with TaskStore(path) as store:
         store._connection.execute("PRAGMA max_page_count=4")
-        with pytest.raises(RunError, match=r"cannot be written: database or disk is full; it keeps the results"):
+        with pytest.raises(RunError, match=r"cannot be written: database or disk is full; .*; it keeps the results"):
             for number in range(1000):
                 keep(store, number, "x" * 200)
     results = kept(path)
     assert number > 0 and set(results) == set(range(number)) and set(results.values()) == {"x" * 200}
+
+
+@pytest.mark.parametrize("length", [100, 4096, 6000])
+def test_a_store_that_is_cut_off_is_refused_and_not_taken_as_empty(tmp_path, length):
+    path = tmp_path / "s.sqlite"
+    with TaskStore(str(path)) as store:
+        keep(store, 1)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:length])
+    with pytest.raises(InputError, match=f"is cut off: it has {length} of {len(whole)} bytes; accepted is a new file"):
+        TaskStore(str(path))
+    assert path.stat().st_size == length
+
+
+def test_a_damaged_store_is_refused(tmp_path):
+    path = tmp_path / "s.sqlite"
+    with TaskStore(str(path)) as store:
+        keep(store, 1)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + bytes([255]) * (len(whole) - 4096))
+    with TaskStore(str(path)) as store, pytest.raises(InputError, match=r"is damaged .*; accepted is a new file or a"):
+        store.result(bytes(32))
+
+
+def test_a_log_of_a_killed_process_is_no_damage(tmp_path):
+    """The file is shorter than the database until the log is moved into it."""
+    path, copy = tmp_path / "s.sqlite", tmp_path / "copy.sqlite"
+    with TaskStore(str(path)) as store:
+        for number in range(50):
+            keep(store, number, "[" + "1," * 999 + "1]")
+        copy.write_bytes(path.read_bytes())
+        copy.with_name("copy.sqlite-wal").write_bytes(path.with_name("s.sqlite-wal").read_bytes())
+    with TaskStore(str(copy)) as store:
+        assert len(store) == 50
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
+def test_a_store_on_a_disk_that_cannot_be_written_is_refused(tmp_path):
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("mounts are not permitted here")
+    try:
+        with TaskStore(str(tmp_path / "s.sqlite")) as store:
+            keep(store, 1)
+        subprocess.run(["mount", "-o", "remount,ro", str(tmp_path)], check=True)
+        for name, reason in (("s", "the file is read-only"), ("new", "the folder .* is read-only")):
+            with pytest.raises(InputError, match=f"cannot be written: {reason}; name a file that can be written"):
+                TaskStore(str(tmp_path / f"{name}.sqlite"))
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)

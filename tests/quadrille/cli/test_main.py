@@ -167,6 +167,22 @@ def test_an_interrupted_launch_is_said_in_the_same_line(monkeypatch, capsys):
     assert (ended.status, ended.err) == (130, "quadrille: interrupted\n")
 
 
+@pytest.mark.parametrize(
+    ("more", "kept"),
+    [
+        (["--store", "STORE"], ": 0 answers are kept in STORE; go on with: quadrille launch -n 2 sweep --store STORE"),
+        (["--store=STORE"], ": 0 answers are kept in STORE; go on with: quadrille launch -n 2 sweep --store=STORE"),
+        ([], ": nothing is kept; --store FILE.sqlite keeps each answer"),
+        (["--csv", "rows.csv"], ""),
+    ],
+)
+def test_an_interrupted_sweep_on_ranks_says_how_many_answers_are_kept(monkeypatch, capsys, tmp_path, more, kept):
+    store = str(tmp_path / "s.sqlite")
+    monkeypatch.setattr(launch, "launch", lambda *_: INTERRUPTED)
+    ended = called(capsys, "launch", "-n", "2", "sweep", *(word.replace("STORE", store) for word in more))
+    assert (ended.status, ended.err) == (130, f"quadrille: interrupted{kept.replace('STORE', store)}\n")
+
+
 def test_debug_shows_the_traceback_too(monkeypatch, capsys):
     monkeypatch.setenv("QUADRILLE_DEBUG", "1")
     failing(monkeypatch, ZeroDivisionError("by nothing"))
