@@ -15,7 +15,7 @@ from quadrille.experiments.rank.ranking_page import agreement_text
 from quadrille.experiments.rank.schemes_report import SchemesAnswer
 from quadrille.experiments.report.amounts import compact, time_text, time_unit
 from quadrille.experiments.report.charts import LEGEND, PAGE_WIDTH, with_filters
-from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Table
+from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Table, sentence
 from quadrille.experiments.report.palette import COLOURS
 from quadrille.experiments.report.pareto_chart import MOST_CHOICES, MOST_POINTS, TOO_LARGE, Point, pareto_section
 from quadrille.experiments.report.repeat import repeat_section
@@ -45,7 +45,7 @@ def ranking_part(answer: GridsAnswer | SchemesAnswer, source: str) -> Part:
     lines = [*_second_best(answer.simulated), *(answer.why or [agreement_text(answer.kendall_tau)])]
     sections = [_simulated_section(answer), *_modelled_section(answer)]
     sections += [repeat_section(answer.provenance), _question_section(answer)]
-    return Part(title, verdict, [_sentence(line) for line in lines], sections, source, format_seconds(best.seconds))
+    return Part(title, verdict, [sentence(line) for line in lines], sections, source, format_seconds(best.seconds))
 
 
 def _entry_facts(entry: SimulatedEntry) -> str:
@@ -61,10 +61,6 @@ def _second_best(simulated: Sequence[SimulatedEntry]) -> list[str]:
         return []
     best, second = simulated[:2]
     return [f"next is {entry_name(second)}, {percent(second.seconds / best.seconds - 1, signed=False)} slower"]
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:].removesuffix('.')}."
 
 
 def entry_name(entry: Any) -> str:
