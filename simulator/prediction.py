@@ -100,6 +100,7 @@ class Prediction(RunResult):
     every_link : function that returns the utilisation of all used links by name; of a network with more than
         `MOST_LINKS` links, that of `links` only
     pass_orders : order of passes on each pipeline stage, if the simulation walked through passes; else empty
+    machine : name of the machine, for figures
     """
 
     timeline: Timeline
@@ -115,6 +116,7 @@ class Prediction(RunResult):
     labels: Mapping[str, str] = field(default_factory=dict)
     pass_orders: tuple[str, ...] = ()
     every_link: Callable[[], Mapping[str, float]] = field(default=dict, compare=False, repr=False)
+    machine: str = field(default="", compare=False)
 
     @property
     def granularity(self) -> Granularity:

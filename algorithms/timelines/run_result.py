@@ -28,13 +28,21 @@ class RunResult(Tabular):
         return headline(self)
 
     def plot(self: "Run") -> "Figure":
-        """The timeline as a figure of matplotlib; InputError without the extra `plot`."""
+        """The timeline as a figure of matplotlib; of ranks with equal times, the first is drawn.
+
+        Raises
+        ------
+        InputError : the extra `plot` is not installed
+        """
         from quadrille.algorithms.optional_packages import check_installed
 
         check_installed("matplotlib")
-        from quadrille.algorithms.timelines.timeline_figure import timeline_figure
+        from quadrille.algorithms.timelines.run_summary import headline
+        from quadrille.algorithms.timelines.timeline_figure import QUESTION, timeline_figure, with_distinct_ranks
 
-        return timeline_figure(self.timeline)
+        place = f", on {self.machine}" if self.machine else ""
+        setting = f"{self.timeline.name}{place}: {headline(self)}"
+        return timeline_figure(with_distinct_ranks(self.timeline), question=QUESTION, setting=setting)
 
     def _repr_html_(self: "Run") -> str | None:
         """HTML of the summary, the longest ops and a small timeline, which IPython calls for."""

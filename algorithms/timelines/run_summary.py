@@ -33,8 +33,12 @@ class Run(Protocol):
     """A predicted or an executed run: what its table, its line and its figure are made of.
 
     `seconds` is the predicted time or the median of the repeats, `interval` the low and the high end of its interval
-    [s], `interval_text` these as text, and `timeline` the timeline of the run or of its median repeat.
+    [s], `interval_text` these as text, `timeline` the timeline of the run or of its median repeat, and `machine` the
+    name of its machine, empty if it is not known.
     """
+
+    @property
+    def machine(self) -> str: ...
 
     @property
     def seconds(self) -> float: ...

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
     from quadrille.algorithms.shown_figure import ShownFigure
 
+QUESTION = "What does each rank do, and when?"
 MOST_RANKS = 8
 """Number of ranks of a timeline that are shown."""
+FEWEST_ROWS = 5
+"""Number of rows for which a figure has room, at least: as many as its label is long."""
 MOST_SPANS = 20_000
 """Most spans of a figure; more are drawn for fewer ranks."""
 FINEST = 4096
@@ -84,7 +87,7 @@ def timeline_figure(
 def timeline_height(timeline: Timeline, most_ranks: int = MOST_RANKS) -> float:
     """The height of the rows of a timeline's figure [inches]."""
     shown = shown_ranks(timeline, most_ranks)
-    return 0.24 * max(1, len({(span.rank, span.lane) for span in shown.spans}))
+    return 0.24 * max(FEWEST_ROWS, len({(span.rank, span.lane) for span in shown.spans}))
 
 
 def draw_timeline(
@@ -102,7 +105,7 @@ def draw_timeline(
     scale, unit = next(((scale, unit) for scale, unit in TIME_UNITS if timeline.makespan >= scale), TIME_UNITS[-1])
     draw_lanes(axis, shown, rows, bars if most_bars is None else joined(bars, timeline.makespan, most_bars), scale)
     ranks = len({rank for rank, _ in rows})
-    axis.set_ylabel(timeline.kind + (f", {ranks} of {timeline.ranks} ranks" if ranks < timeline.ranks else ""))
+    axis.set_ylabel(timeline.kind + (f",\n{ranks} of {timeline.ranks} ranks" if ranks < timeline.ranks else ""))
     axis.set_xlabel(f"time [{unit}]")
     axis.set_xlim(0, max(timeline.makespan, 1e-9) / scale * 1.01)
     axis.grid(visible=False, axis="y")
@@ -139,6 +142,23 @@ def shown_ranks(timeline: Timeline, most: int) -> Timeline:
         kept += spans
     part = replace(timeline, spans=tuple(kept))
     return part if drawn > MOST_SPANS and len({span.rank for span in kept}) == 1 else part.unrolled()
+
+
+def with_distinct_ranks(timeline: Timeline) -> Timeline:
+    """The timeline with the first of all ranks whose ops begin and end at the same times.
+
+    >>> spans = [Span(rank, "multiply", "gemm", "compute", 0.0, 0.0, 0.0, 1.0 + rank // 2) for rank in range(4)]
+    >>> sorted(span.rank for span in with_distinct_ranks(Timeline(tuple(spans), "predicted", 4)).spans)
+    [0, 2]
+    """
+    by_rank: dict[int, list[Span]] = defaultdict(list)
+    for span in timeline.spans:
+        by_rank[span.rank].append(span)
+    first: dict[tuple[tuple[str, str, float, float], ...], int] = {}
+    for rank in sorted(by_rank):
+        first.setdefault(tuple((span.op, span.lane, span.start, span.end) for span in by_rank[rank]), rank)
+    ranks = set(first.values())
+    return replace(timeline, spans=tuple(span for span in timeline.spans if span.rank in ranks))
 
 
 def lanes(timeline: Timeline, ranks: Collection[int]) -> list[Lane]:

@@ -1,5 +1,6 @@
 """`simulate`: the prediction of a schedule in Python, with the defaults of `quadrille simulate`."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from quadrille.algorithms.collectives.collective_choices import DEFAULT_CHOICES, Choices
@@ -38,7 +39,7 @@ def simulate(
     InputError : more ranks than GPUs, an unknown topology, a network that faults have cut in two
     Deadlock : ranks that wait on each other, with their ops
     """
-    return simulate_schedule(
+    prediction = simulate_schedule(
         schedule,
         machine,
         choices=choices,
@@ -47,3 +48,4 @@ def simulate(
         shortcuts=shortcuts,
         granularity=granularity,
     )
+    return replace(prediction, machine=machine.name)

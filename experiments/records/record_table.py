@@ -173,7 +173,7 @@ def _closing_lines(record: Record) -> list[str]:
     ]
     if record.bytes_lower_bound_per_rank is not None:
         lines.append(f"some rank must send at least {format_bytes(record.bytes_lower_bound_per_rank)}")
-    lines += [*_outside_line(record), *training_lines(record)]
+    lines += [*outside_lines(record), *training_lines(record)]
     if isinstance(record.messages, Messages):
         lines.append(messages_line(record.messages))
     if record.verified is not None:
@@ -181,12 +181,12 @@ def _closing_lines(record: Record) -> list[str]:
     return lines
 
 
-def _outside_line(record: Record) -> list[str]:
+def outside_lines(record: Record) -> list[str]:
     """The line about the measured time outside ops, on the mean rank; empty if it was not measured."""
     if not isinstance(record.outside_ops_seconds, dict) or not record.outside_ops_seconds:
         return []
     parts = ", ".join(f"{format_seconds(seconds)} {part}" for part, seconds in record.outside_ops_seconds.items())
-    return [f"outside ops, on the mean rank: {parts}"]
+    return [f"outside ops, the mean rank spends {parts}"]
 
 
 def messages_line(messages: Messages) -> str:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from quadrille.algorithms.formats.record import Record
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.algorithms.timelines.timeline_figure import timeline_figure
+from quadrille.algorithms.timelines.timeline_figure import QUESTION, timeline_figure
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.output.pictures import write_figure
 from quadrille.experiments.records.record_table import title_line
@@ -12,7 +12,6 @@ from quadrille.experiments.records.record_table import title_line
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-QUESTION = "What does each rank do, and when?"
 MOST_BARS = 8000
 """Most bars of a figure; shorter ones are joined."""
 

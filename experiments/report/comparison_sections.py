@@ -11,9 +11,10 @@ from quadrille.experiments.compare.comparison import Comparison, OpComparison, T
 from quadrille.experiments.compare.problem import problem_label
 from quadrille.experiments.compare.record_folders import FolderComparison
 from quadrille.experiments.output.tables import UNKNOWN, percent
+from quadrille.experiments.records.record_table import outside_lines
 from quadrille.experiments.report.amounts import compact, time_text, time_unit
 from quadrille.experiments.report.charts import LEGEND, PAGE_WIDTH, bars
-from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Table
+from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Table, sentence
 from quadrille.experiments.report.palette import COLOURS, colours_of
 from quadrille.experiments.report.repeat import repeat_section
 
@@ -36,12 +37,12 @@ def comparison_part(compared: Comparison, source: str, measured: Record | None =
     intervals = {} if measured is None else _intervals(measured)
     sections = [
         _ops_section(compared, intervals),
-        _causes_section(compared),
+        _causes_section(compared, measured),
         _noise_section(compared),
         *([repeat_section(compared.provenance)] if compared.provenance is not None else []),
     ]
     title = f"Comparison: {problem_label(compared.problem)}"
-    verdict, points = comparison_verdict(compared), [_interval_sentence(compared), *compared.remarks]
+    verdict, points = comparison_verdict(compared), [_interval_sentence(compared), *map(sentence, compared.remarks)]
     return Part(title, verdict, points, sections, source, comparison_error(compared))
 
 
@@ -187,7 +188,7 @@ def _row(name: str, times: Times) -> tuple[str, ...]:
     )
 
 
-def _causes_section(compared: Comparison) -> Section:
+def _causes_section(compared: Comparison, record: Record | None) -> Section:
     by_cause = compared.attribution_seconds.by_cause()
     causes = {cause: part for cause, part in by_cause.items() if abs(part) >= NOISE_SECONDS} or by_cause
     measured = compared.seconds.measured
@@ -197,7 +198,8 @@ def _causes_section(compared: Comparison) -> Section:
     rows = [(str(cause), time_text(part), percent(part / measured)) for cause, part in causes.items()]
     scaled = {str(cause): factor * part for cause, part in causes.items()}
     spec = bars(scaled, f"predicted less measured [{unit}]", colours_of(list(scaled)))
-    return Section("Why they differ", charts=[Chart(spec, label, Table(("cause", "difference", "of measured"), rows))])
+    lines = [sentence(f"{line}; in the comparison it is other") for line in outside_lines(record)] if record else []
+    return Section("Why they differ", lines, [Chart(spec, label, Table(("cause", "difference", "of measured"), rows))])
 
 
 def _noise_section(compared: Comparison) -> Section:

@@ -103,3 +103,12 @@ class Part:
     sections: Sequence[Section]
     source: str = ""
     amount: str = ""
+
+
+def sentence(line: str) -> str:
+    """A line of the terminal as a sentence.
+
+    >>> sentence("the drift is not known"), sentence("It is.")
+    ('The drift is not known.', 'It is.')
+    """
+    return f"{line[:1].upper()}{line[1:].removesuffix('.')}."

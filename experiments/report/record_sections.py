@@ -94,8 +94,9 @@ def causes_section(explanation: Explanation, names: tuple[str, str] = ("critical
     label = (
         f"The time by cause: {'; '.join(_largest(name, view, explanation.seconds) for name, view in shown.items())}."
     )
+    why = "are medians over repeats" if explanation.what == "measured record" else "overlap"
     lines = [
-        f"On the {name} times overlap: they add up to more than the total."
+        f"On the {name} times {why}: they add up to more than the total."
         for name, view in shown.items()
         if min(view.values()) < 0
     ]
@@ -202,7 +203,7 @@ def _ops_section(record: Record) -> Section:
     """The section with the longest ops."""
     ops = shown_ops(record.ops, record.grid)
     hidden = len(record.ops) - len(ops)
-    lines = [f"{hidden:,} ops that take little are left out; the record has all."] if hidden > 0 else []
+    lines = [f"Ops that take little are left out ({hidden:,}); the record has all."] if hidden > 0 else []
     columns = ("op", "what", "time", "share", "exposed", "waiting", "times", "sent by a rank")
     return Section("Ops", lines, tables=[Table(columns, [_op_row(op, record.seconds) for op in ops], names=2)])
 

@@ -18,7 +18,7 @@ from quadrille.experiments.rank.schemes_report import SchemesAnswer, comparison_
 from quadrille.experiments.rank.search_report import searched_lines
 from quadrille.experiments.report.amounts import compact, time_text, time_unit
 from quadrille.experiments.report.charts import LEGEND, PAGE_WIDTH, with_filters
-from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Table
+from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Table, sentence
 from quadrille.experiments.report.palette import COLOURS
 from quadrille.experiments.report.pareto_chart import MOST_CHOICES, MOST_POINTS, TOO_LARGE, Point, pareto_section
 from quadrille.experiments.report.repeat import repeat_section, without_command
@@ -48,7 +48,7 @@ def ranking_part(answer: GridsAnswer | SchemesAnswer, source: str) -> Part:
     lines = [*_second_best(answer.simulated), *(answer.why or [agreement_text(answer.kendall_tau)])]
     sections = [_simulated_section(answer), *_modelled_section(answer)]
     sections += [*_commands_section(answer), repeat_section(answer.provenance), _question_section(answer)]
-    return Part(title, verdict, [_sentence(line) for line in lines], sections, source, format_seconds(best.seconds))
+    return Part(title, verdict, [sentence(line) for line in lines], sections, source, format_seconds(best.seconds))
 
 
 def _entry_facts(entry: SimulatedEntry) -> str:
@@ -66,10 +66,6 @@ def _second_best(simulated: Sequence[SimulatedEntry]) -> list[str]:
         return []
     best, second = simulated[:2]
     return [f"next is {entry_name(second)}, {percent(second.seconds / best.seconds - 1, signed=False)} slower"]
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:].removesuffix('.')}."
 
 
 def entry_name(entry: Any) -> str:
@@ -136,8 +132,8 @@ def _question_section(answer: GridsAnswer | SchemesAnswer) -> Section:
         tables.append(Table(("left out by", "the first", "configurations"), left_out, names=2))
     lines = []
     if isinstance(answer, SchemesAnswer):
-        lines = [_sentence(without_command(line)[0]) for line in comparison_lines(answer)]
-        lines += [_sentence(line) for line in searched_lines(answer.tried)]
+        lines = [sentence(without_command(line)[0]) for line in comparison_lines(answer)]
+        lines += [sentence(line) for line in searched_lines(answer.tried)]
     return Section("Question", lines, tables=tables)
 
 

@@ -10,6 +10,7 @@ from quadrille.experiments.explain.explanation import FULL, ExplainedLink, Expla
 from quadrille.experiments.output.tables import percent
 from quadrille.experiments.records.record_table import shares, verification_line
 from quadrille.experiments.report.amounts import flops_text
+from quadrille.experiments.report.elements import sentence
 from quadrille.experiments.workloads.training_lines import (
     approximation_lines,
     expert_load_lines,
@@ -91,19 +92,15 @@ def _bound_words(record: Record, is_or_was: str) -> Iterator[str]:
 
 def record_points(record: Record, explanation: Explanation) -> list[str]:
     """At most four sentences beside the verdict, those that limit it first."""
-    points = [_sentence(line) for line in approximation_lines(record)]
-    points += [_sentence(line) for line in list(memory_warning(record))[1:]]
-    points += [_sentence(verification_line(record.verified))] if record.verified is not None else []
-    points.append(_sentence(record.interval_text))
+    points = [sentence(line) for line in approximation_lines(record)]
+    points += [sentence(line) for line in list(memory_warning(record))[1:]]
+    points += [sentence(verification_line(record.verified))] if record.verified is not None else []
+    points.append(sentence(record.interval_text))
     others = ", ".join(f"{name} {100 * share:.3g} %" for name, share in shares(record)[1:5])
     points += [f"After that come {others}."] if others else []
     points += link_points(explanation.links)
-    points += [_sentence(line) for line in expert_load_lines(record)]
+    points += [sentence(line) for line in expert_load_lines(record)]
     return points[:MOST_POINTS]
-
-
-def _sentence(line: str) -> str:
-    return f"{line[:1].upper()}{line[1:]}."
 
 
 def link_points(links: "tuple[ExplainedLink, ...]") -> Iterator[str]:

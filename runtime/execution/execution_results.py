@@ -64,6 +64,11 @@ class Execution(RunResult):
     allocated_host_bytes: dict[int, int] = field(default_factory=dict)
 
     @property
+    def machine(self) -> str:
+        """Empty: an execution knows no name of its machine."""
+        return ""
+
+    @property
     def timeline(self) -> Timeline:
         """The timeline of the repeat whose makespan is nearest to the median."""
         return median_timeline(self._timelines_of_all())

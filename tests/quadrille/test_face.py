@@ -152,3 +152,17 @@ def swept():
 def measured(record):
     """A record of a run that took as long as was predicted."""
     return with_fields(record, kind="measured", repeats=1, seconds_of_repeats=(record.seconds,))
+
+
+def test_the_public_names_are_listed_and_nothing_else():
+    assert dir(quadrille) == sorted(quadrille.__all__)
+
+
+def test_a_figure_names_the_question_and_the_machine_and_draws_equal_ranks_once():
+    schedule = quadrille.matmul_schedule(quadrille.Matmul(256, 256, 256), "4d", quadrille.Grid(z=2, y=2, x=2))
+    figure = quadrille.simulate(schedule, quadrille.find_machine("perlmutter")).plot()
+    words = " ".join(text.get_text() for text in figure.texts) + figure.get_suptitle()
+    assert "What does each rank do" in words and "perlmutter" in words
+    (axes,) = figure.axes
+    assert axes.get_ylabel() == "predicted,\n1 of 8 ranks"
+    assert len(axes.get_yticks()) == 3

@@ -137,7 +137,7 @@ def test_joined_bars_keep_the_time_of_a_lane_that_is_mostly_idle():
 def test_a_figure_shows_every_lane_with_work(prediction):
     axis = prediction.plot().axes[0]
     rows = [label.get_text() for label in axis.get_yticklabels()]
-    assert rows[:3] == ["rank 0 compute", "rank 0 z", "rank 1 compute"]
+    assert rows == ["rank 0 compute", "rank 0 z"]  # of ranks with equal times, the first
     assert axis.get_xlabel() == "time [us]"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import altair
 import click
 import pytest
+from msgspec.structs import replace
 
 from quadrille.algorithms.formats.record import save_record
 from quadrille.cli.app import app
@@ -206,3 +207,13 @@ def test_the_flags_without_a_value_are_those_of_the_commands(name):
     repeated = {word for option in options if option.multiple for word in option.opts if word.startswith("--")}
     assert switches <= {f"--{word}" for word in SWITCHES}
     assert repeated <= {f"--{word}" for word in REPEATABLE}
+
+
+def test_points_of_a_comparison_are_sentences_and_time_outside_ops_is_named():
+    outside = {"before the first op": 1e-3, "between ops": 2e-3, "after the last op": 3e-3}
+    measured = replace(MEASURED, outside_ops_seconds=outside)
+    part = comparison_part(compare_records(PREDICTED, measured), "two records", measured)
+    assert all(point[0].isupper() and point.endswith(".") for point in part.lines)
+    (causes,) = [section for section in part.sections if section.title == "Why they differ"]
+    (line,) = causes.lines
+    assert "1.00 ms before the first op, 2.00 ms between ops, 3.00 ms after the last op" in line
