@@ -165,7 +165,7 @@ def _rank_grids(question: RankQuestion, work_sharing: WorkSharing) -> GridsAnswe
 def _rank_schemes(question: RankQuestion, space: SearchSpace, work_sharing: WorkSharing) -> SchemesAnswer:
     """The ranking of configurations of schemes by the closed form, with the best configurations simulated.
 
-    If options are searched, the best configurations without the searched options are simulated too, for comparison.
+    The best configurations of the space for comparison, if there is one, are simulated too.
     """
     ranking = search_configurations(question, space, work_sharing)
     unsearched = _best_unsearched(question, space, work_sharing)
@@ -183,7 +183,7 @@ def _rank_schemes(question: RankQuestion, space: SearchSpace, work_sharing: Work
 
     kind = sampled_steps(question, ranking.evaluator)
     steps = work_sharing.share(simulated, experiments, "simulated", "configurations", kind=kind)
-    if space.unsearched:
+    if space.wide:
         steps = _fastest_in_full(question, ranking, experiments, steps, work_sharing)
     simulated_places = dict(zip(places, steps, strict=True))
     usual = [place for place in places if ranking.best[place].experiment in compared]

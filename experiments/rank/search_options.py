@@ -1,7 +1,7 @@
 """Options of a training step that `rank` can search beside the grid: a table with one entry for each option.
 
-An entry says which fields of the model the option sets, which value `rank` takes unless the user asks for others, and
-which values `--search` tries.  The grid itself, the number of pipeline stages, the scheme and the microbatch depend on
+An entry says which fields of the model the option sets, which value `rank` takes if the option is not searched, and
+which values a search tries.  The grid itself, the number of pipeline stages, the scheme and the microbatch depend on
 each other, so `configurations.py` enumerates them.
 
 The usual values are what users of Megatron-LM run: the distributed optimizer (ZeRO 1), 1F1B, and selective

@@ -81,7 +81,7 @@ RANKED = flags_from(
         flag(
             "--recompute",
             "none|selective|full|full-keep-exchange,…",
-            "What the backward pass recomputes; several are searched. By default selective, as Megatron-LM users run.",
+            "What the backward pass recomputes; several are searched. By default none, selective and full.",
         ),
     ],
     gathered=Annotated[
@@ -105,16 +105,19 @@ RANKED = flags_from(
     collectives=Annotated[
         str, flag("--collectives", "WHO", "own, own:NAME, nccl, …; by default what the machine runs: nccl on GPUs.")
     ],
-    scheme=Annotated[str, flag("--scheme", "NAME,…|all", "Schemes to try besides 4d: megatron, optimus, …, or all.")],
+    scheme=Annotated[
+        str,
+        flag("--scheme", "NAME,…|all", "Schemes to try: 4d, megatron, optimus, …, or all; by default 4d and megatron."),
+    ],
     sequence_parallel=SequenceParallel,
     context=Annotated[
         str, flag("--context", "N,…", "Ranks along context to try, which cut every sequence; by default 1.")
     ],
     context_parallel=ContextParallel,
-    pipeline=Annotated[str, flag("--pipeline", "N,…|auto", "Numbers of pipeline stages; auto tries all.")],
-    zero=Annotated[
-        str, flag("--zero", "0|1|2|3,…", "ZeRO stages to try; by default 1, Megatron-LM's distributed optimizer.")
+    pipeline=Annotated[
+        str, flag("--pipeline", "N,…|auto", "Numbers of pipeline stages; auto, the default, tries all.")
     ],
+    zero=Annotated[str, flag("--zero", "0|1|2|3,…", "ZeRO stages to try; by default all.")],
     micro_batch=Annotated[
         str, flag("--micro-batch", "B,…|auto", "Microbatches to try; by default the ones that fit into memory.")
     ],
@@ -124,7 +127,7 @@ RANKED = flags_from(
         flag(
             "--pipeline-schedule",
             "NAME,…",
-            "Orders of passes to try: gpipe, 1f1b (the default), interleaved, zb-h1, zb-v or message-driven.",
+            "Orders of passes to try: gpipe, 1f1b, interleaved, zb-h1, zb-v or message-driven; by default all but the last.",
         ),
     ],
     pipeline_limit=PipelineLimit,
@@ -134,8 +137,9 @@ RANKED = flags_from(
         flag(
             "--search",
             "NAME,…|all",
-            "Options to search beside grid, rank order and microbatch: zero, recompute, pipeline, pipeline-schedule, "
-            "gathered, overlap, offload, sequence-parallel, or all. A typed flag fixes its option.",
+            "Options to search beside grid, rank order and microbatch, in place of the default (zero, recompute, "
+            "pipeline, pipeline-schedule, sequence-parallel): these, gathered, overlap, offload, or all or none. A typed "
+            "flag fixes its option.",
         ),
     ],
 )
@@ -154,8 +158,8 @@ OUTPUT = flags_of(json=(Json, ""), csv=(Csv, ""), plot=(Plot, ""), jobs=(Jobs, "
 def rank(invocation: click.Context, **values: Any) -> None:
     """Rank the configurations of a GPT by a closed form of its step.  The best are simulated.
 
-    By default grid, order of ranks and microbatch are searched, with ZeRO 1 and selective recomputation, as Megatron-LM
-    users run.  --search all also searches pipelines and their schedules, ZeRO, recomputation and more.
+    By default grid, order of ranks, microbatch, the schemes 4D and Megatron-LM's, pipelines and their schedules, ZeRO,
+    recomputation and sequence parallelism are searched.  --search names other options, all of them or none.
 
     As: quadrille rank --gpt 20b --batch 32 --gpus 32 --machine perlmutter
     """
