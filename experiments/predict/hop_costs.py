@@ -154,7 +154,7 @@ class AxisHopCosts:
 
     def _transfer_times(self, pairs: Ints, size: int, pattern: str) -> tuple[Floats, Floats]:
         """Latency and time of transfers that start at once, by what they demand of hosts and links [s]."""
-        transfers = [self._wiring.transfer(*pair, size, pattern) for pair in pairs.tolist()]
+        transfers = [self._wiring.transfer(source, target, size, pattern) for source, target in pairs.tolist()]
         loads: dict[int, float] = defaultdict(float)
         for cost in transfers:
             for resource, demand in cost.demands.items():

@@ -202,6 +202,7 @@ def test_the_copied_command_is_that_of_the_knobs_and_gives_the_shown_time(page, 
     page.command(
         "Browser.grantPermissions", origin=address, permissions=["clipboardReadWrite", "clipboardSanitizedWrite"]
     )
+    page.command("Emulation.setFocusEmulationEnabled", enabled=True)
     click_button(page, "Copy the command")
     page.wait("document.querySelector('.q-notification')?.innerText.includes('clipboard')")
     command = page.evaluate("navigator.clipboard.readText()")
