@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import lcm
 
+from quadrille.algorithms.schedule.ops import Op
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.experts import Experts
@@ -192,20 +193,29 @@ def _sampled_experts(problem: Gpt, layers: int) -> Experts | None:
 def loops_by_op(schedule: Schedule) -> dict[str, Loops]:
     """The loops around each op, by the op's name; a loop with one iteration does not count.
 
-    An op that an overlap moved out of a loop, for the first or last iteration, counts as inside the loop.
+    An op that an overlap moved out of a loop, for the first or last iteration, counts as inside the loop.  A loop that
+    a later one continues counts, whatever its iterations: the overlap `ogr` has its own loop for the last microbatch.
     """
     loops: dict[str, Loops] = {}
 
     def collect_loops(program: Program, outer_loops: Loops) -> None:
         for entry in program:
             if isinstance(entry, Repeat):
-                collect_loops(entry.body, outer_loops | OF_BOTH.intersection({entry.loop} if entry.count != 1 else ()))
+                has_more = entry.count != 1 or any(_continues(later, entry) for later in program)
+                collect_loops(entry.body, outer_loops | OF_BOTH.intersection({entry.loop} if has_more else ()))
             else:
                 loops[entry.name] = loops.get(entry.name, NEITHER) | outer_loops
 
     for role in schedule.roles:
         collect_loops(role.program, NEITHER)
     return loops
+
+
+def _continues(later: Op | Repeat, entry: Repeat) -> bool:
+    """Whether a loop has the iterations after those of another."""
+    if not isinstance(later, Repeat) or later.loop != entry.loop or later.backwards or entry.backwards:
+        return False
+    return isinstance(entry.first, int) and isinstance(entry.count, int) and later.first == entry.first + entry.count
 
 
 def step_parts(each: Iterable[tuple[Loops, float]], sampled: TrainingExperiment) -> StepParts:
