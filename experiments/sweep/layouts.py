@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from quadrille.algorithms.passes.overlap import PRODUCT_OVERLAPS
+from quadrille.algorithms.passes.overlap import OVERLAPS
 from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.algorithms.training.gpt import gpt_from_shape
 from quadrille.algorithms.training.model_files import find_shape
@@ -37,7 +37,7 @@ class Layout:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def experiment(self, batch: int, placement: str = "packed") -> TrainingExperiment:
-        """The training step in 16 bits, with the overlaps of products, and sequence parallelism over tensor ranks.
+        """The training step in 16 bits, with all overlaps, and sequence parallelism over tensor ranks.
 
         Parameters
         ----------
@@ -51,7 +51,7 @@ class Layout:
         shape, grid = find_shape(self.gpt), parse_grid(self.grid)
         problem = gpt_from_shape(shape, batch, dtype="bfloat16", **self.options)
         scheme = find_scheme("megatron", sequence_parallel=grid.x > 1)
-        execution = ExecutionOptions(overlaps=frozenset(PRODUCT_OVERLAPS), placement=placement)
+        execution = ExecutionOptions(overlaps=frozenset(OVERLAPS), placement=placement)
         return TrainingExperiment(problem, grid, scheme, execution, shape)
 
     def on(self, machine: Machine, batch: int, most_seconds: float, placement: str = "packed") -> OneGrid:

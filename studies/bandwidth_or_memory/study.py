@@ -6,13 +6,13 @@
     memory bandwidth    bandwidth of a GPU's memory
     peak                flop/s of a GPU
 
-With each resource the fastest layout is searched again, and the layout of the machine as it is is a candidate. The
-layouts are Megatron-LM's: data and tensor ranks, the microbatch, ZeRO 1 or 3, and full recomputation or none.  A closed
-form orders all that fit, and the first few are simulated.
+With each resource the fastest layout is searched again. The layouts are Megatron-LM's: data and tensor ranks, the
+microbatch, ZeRO 1 or 3, and full recomputation or none.  A closed form orders all that fit. The first few of the machine
+as it is, and the first with each resource, are simulated with every resource where they fit. So no gain is negative.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ import msgspec
 
 from quadrille.algorithms.errors import InputError, QuadrilleError
 from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, styled
+from quadrille.algorithms.passes.overlap import OVERLAPS
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.output.tables import UNKNOWN, percent, table
 from quadrille.experiments.predict.closed_form import ClosedFormModel
@@ -38,8 +39,8 @@ from quadrille.experiments.sweep.training_study import (
     step_cells,
     write_findings,
 )
+from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.experiments.workloads.training import TrainingExperiment
-from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
 from quadrille.runtime.host.console import run_as_program
 from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import Machine
@@ -49,12 +50,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Group
 
-AS_IT_IS = "as it is"
+AS_IT_IS, MEMORY = "as it is", "memory"
 RESOURCES: dict[str, tuple[str, ...]] = {
     AS_IT_IS: (),
     "network": ("topology.bandwidth_bytes_per_second", "topology.pcie_bandwidth_bytes_per_second"),
     "NVLink": ("topology.nvlink_bandwidth_bytes_per_second",),
-    "memory": ("device.memory_bytes",),
+    MEMORY: ("device.memory_bytes",),
     "memory bandwidth": ("device.memory_bytes_per_second",),
     "peak": ("device.peak_flops_per_second",),
 }
@@ -153,7 +154,12 @@ def bandwidth_or_memory(question: ResourceQuestion, asking: StudyOptions) -> Fin
         for job, of_job in zip(jobs, answers, strict=True)
         for resource, answer in zip(job.searches, of_job, strict=True)
     ]
-    flags = {"gpus": str(question.gpus), "batch": str(question.each * question.gpus), "scheme": "megatron"}
+    flags = {
+        "gpus": str(question.gpus),
+        "batch": str(question.each * question.gpus),
+        "scheme": "megatron",
+        "overlap": ",".join(OVERLAPS),
+    }
     return write_findings("bandwidth-or-memory", flags, results, StudyPresentation(tables, answer, figure), asking)
 
 
@@ -197,21 +203,28 @@ def with_twice(name: str, gpus: int, resource: str) -> Machine:
 
 
 def fastest_steps(job: Job) -> tuple[SweepAnswer, ...]:
-    """The fastest step of each search; the layout of the machine as it is is a candidate of every search."""
-    plain, of_plain = fastest_step(job.searches[AS_IT_IS])
-    others = [search for resource, search in job.searches.items() if resource != AS_IT_IS]
-    return (plain, *(fastest_step(search, of_plain)[0] for search in others))
+    """The fastest step of each search; the first layout of each search is a candidate of all searches."""
+    ranked = {resource: ranked_layouts(search) for resource, search in job.searches.items()}
+    counts = {resource: search.top if resource == AS_IT_IS else 1 for resource, search in job.searches.items()}
+    firsts = [step for resource, count in counts.items() for step in ranked[resource].steps[:count]]
+    candidates = tuple({step.experiment: step for step in firsts}.values())
+    simulated: dict[str, dict[TrainingExperiment, SweepAnswer | str]] = {}
+    for resource, search in job.searches.items():
+        same_times = simulated[AS_IT_IS] if resource == MEMORY else {}
+        simulated[resource] = simulated_steps(candidates, search, same_times)
+    return tuple(_fastest(ranked[resource], steps) for resource, steps in simulated.items())
 
 
-def fastest_step(
-    search: SearchedStep, also: TrainingExperiment | None = None
-) -> tuple[SweepAnswer, TrainingExperiment | None]:
-    """The simulated step of the fastest layout, and its experiment; the first remark has the options of the layout.
+@dataclass(frozen=True, slots=True)
+class RankedLayouts:
+    """The layouts of a search that fit, the fastest by the closed form first, and the reasons why others do not."""
 
-    Parameters
-    ----------
-    also : step on a layout that is simulated beside the first by the closed form
-    """
+    steps: tuple[RankedStep, ...]
+    reasons: tuple[str, ...]
+
+
+def ranked_layouts(search: SearchedStep) -> RankedLayouts:
+    """The layouts of a search that fit."""
     ranked: list[RankedStep] = []
     reasons: list[str] = []
     for experiment in search.experiments:
@@ -220,31 +233,49 @@ def fastest_step(
             ranked += ranked_steps(asked, asked.grid.size, search.machine)
         except InputError as error:
             reasons.append(str(error))
-    if not ranked:
-        return SweepAnswer(reason=reasons[0]), None
-    ranked.sort(key=lambda step: step.closed_form_seconds)
-    candidates = ranked[: search.top]
-    if also is not None and also not in (step.experiment for step in candidates):
-        candidates.append(_ranked_alone(also, search.machine))
-    answers = []
-    for layout in candidates:
+    return RankedLayouts(tuple(sorted(ranked, key=lambda step: step.closed_form_seconds)), tuple(reasons))
+
+
+def simulated_steps(
+    candidates: Iterable[RankedStep],
+    search: SearchedStep,
+    same_times: Mapping[TrainingExperiment, SweepAnswer | str],
+) -> dict[TrainingExperiment, SweepAnswer | str]:
+    """The simulated steps of the candidates that fit on the machine of a search, or the reason why there is none.
+
+    Parameters
+    ----------
+    candidates : layouts, with the largest memory of a rank
+    same_times : steps on a machine whose times are the same, so that they are not simulated again
+    """
+    steps: dict[TrainingExperiment, SweepAnswer | str] = {}
+    for candidate in candidates:
+        experiment, machine = candidate.experiment, search.machine
+        execution, gpus = experiment.execution, experiment.grid.size
+        device = fullest_device(machine, gpus, execution.placement, experiment.grid)
+        if not device.fits(machine, candidate.peak_bytes):
+            continue
+        if experiment in same_times:
+            steps[experiment] = same_times[experiment]
+            continue
+        model = ClosedFormModel(machine, experiment.dtype, gpus, execution.choices, execution.threads)
+        own = replace(candidate, closed_form_seconds=closed_form_seconds(experiment, model))
         try:
-            answers.append((simulated_best([layout], search.machine, 1, search.most_seconds), layout.experiment))
+            steps[experiment] = simulated_best([own], machine, 1, search.most_seconds)
         except QuadrilleError as error:
-            reasons.append(str(error))
+            steps[experiment] = str(error)
+    return steps
+
+
+def _fastest(ranked: RankedLayouts, steps: Mapping[TrainingExperiment, SweepAnswer | str]) -> SweepAnswer:
+    """The fastest of the simulated steps; its first remark has the options of the layout."""
+    answers = {experiment: step for experiment, step in steps.items() if isinstance(step, SweepAnswer)}
     if not answers:
-        return SweepAnswer(reason=reasons[-1]), None
-    fastest, experiment = min(answers, key=lambda pair: pair[0].seconds or 0.0)
+        reasons = [*(step for step in steps.values() if isinstance(step, str)), *ranked.reasons]
+        return SweepAnswer(reason=reasons[0])
+    experiment, fastest = min(answers.items(), key=lambda pair: pair[1].seconds or 0.0)
     remarks = (_options_text(experiment), *fastest.remarks)
-    step = msgspec.structs.replace(fastest, grids=len(ranked), simulated=len(answers), remarks=remarks)
-    return step, experiment
-
-
-def _ranked_alone(experiment: TrainingExperiment, on: Machine) -> RankedStep:
-    """A layout as the search ranks it, on a machine where it fits."""
-    execution, gpus = experiment.execution, experiment.grid.size
-    model = ClosedFormModel(on, experiment.dtype, gpus, execution.choices, execution.threads)
-    return RankedStep(experiment, closed_form_seconds(experiment, model), experiment_peak_bytes(experiment))
+    return msgspec.structs.replace(fastest, grids=len(ranked.steps), simulated=len(answers), remarks=remarks)
 
 
 def _with_choices(experiment: TrainingExperiment, on: Machine) -> TrainingExperiment:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, styled
+from quadrille.algorithms.passes.overlap import OVERLAPS
 from quadrille.experiments.output.tables import percent, table
 from quadrille.experiments.report.amounts import time_text
 from quadrille.experiments.sweep.layouts import Layout
@@ -161,6 +162,7 @@ def fault_cost(question: FaultQuestion, asking: StudyOptions) -> Findings:
         "gpus": str(question.gpus),
         "batch": str(question.batch),
         "scheme": "megatron",
+        "overlap": ",".join(OVERLAPS),
     }
     return write_findings("fault-cost", flags, results, StudyPresentation(tables, answer, figure), asking)
 

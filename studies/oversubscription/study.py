@@ -21,6 +21,7 @@ import msgspec
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, styled
+from quadrille.algorithms.passes.overlap import OVERLAPS
 from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.experiments.output.tables import percent, table
 from quadrille.experiments.report.amounts import time_text
@@ -149,6 +150,7 @@ def oversubscription(question: TreeQuestion, asking: StudyOptions) -> Findings:
         "gpus": str(question.gpus),
         "batch": str(question.batch),
         "scheme": "megatron",
+        "overlap": ",".join(OVERLAPS),
     }
     return write_findings("oversubscription", flags, results, StudyPresentation(tables, answer, figure), asking)
 

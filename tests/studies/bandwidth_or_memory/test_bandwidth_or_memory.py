@@ -28,6 +28,12 @@ EVERYTHING = (
 )
 
 
+def seconds_of(search):
+    """Time of the fastest step of one search [s]."""
+    (step,) = resources.fastest_steps(resources.Job({}, {resources.AS_IT_IS: search}))
+    return step.seconds
+
+
 @pytest.fixture(scope="module")
 def findings():
     return resources.bandwidth_or_memory(SMALL, StudyOptions(quiet=True, top=1))
@@ -43,16 +49,36 @@ def test_every_resource_is_searched_and_memory_is_never_slower(findings):
         assert row.answer.fits
 
 
-def test_the_layout_of_the_machine_as_it_is_is_a_candidate_with_every_resource():
+def test_the_first_layouts_of_each_search_are_candidates_of_every_search():
     """The closed form alone would choose the slower of two layouts where a resource changes their order."""
+    job, *_ = resources.jobs_of(replace(SMALL, options=resources.OPTIONS[:2]), StudyOptions(top=1))
+    plain = job.searches[resources.AS_IT_IS]
+    slow = replace(job.searches[resources.MEMORY], experiments=plain.experiments[1:])  # recomputes all
+    both = replace(job, searches={resources.AS_IT_IS: plain, resources.MEMORY: slow})
+    of_plain, of_memory = resources.fastest_steps(both)
+    (alone,) = resources.fastest_steps(replace(job, searches={resources.AS_IT_IS: slow}))
+    assert alone.seconds > of_plain.seconds
+    assert of_memory.seconds == of_plain.seconds
+    swapped = {resources.AS_IT_IS: slow, resources.MEMORY: replace(plain, machine=slow.machine)}
+    assert [step.seconds for step in resources.fastest_steps(replace(job, searches=swapped))] == [of_plain.seconds] * 2
+
+
+def test_more_of_a_resource_is_never_slower():
     job, *_ = resources.jobs_of(replace(SMALL, options=resources.OPTIONS[:2]), StudyOptions(top=1))
     plain, *more = resources.fastest_steps(job)
     assert len(more) == len(job.searches) - 1
     assert all(step.seconds <= plain.seconds * (1 + 1e-9) for step in more)
-    slow = replace(job.searches["memory"], experiments=job.searches["memory"].experiments[1:])  # recomputes all
-    _, of_plain = resources.fastest_step(job.searches[resources.AS_IT_IS])
-    assert resources.fastest_step(slow)[0].seconds > plain.seconds
-    assert resources.fastest_step(slow, of_plain)[0].seconds == pytest.approx(plain.seconds)
+
+
+def test_a_layout_that_does_not_fit_is_no_candidate_and_the_reason_is_given():
+    job, *_ = resources.jobs_of(SMALL, StudyOptions(top=1))
+    plain = job.searches[resources.AS_IT_IS]
+    small = find_machine("h100-superpod", ["device.memory_bytes=1e6"], gpus=16)
+    searches = {resources.AS_IT_IS: replace(plain, machine=small), resources.MEMORY: plain}
+    tight, roomy = resources.fastest_steps(replace(job, searches=searches))
+    assert tight.seconds is None
+    assert "needs at least" in tight.reason
+    assert roomy.seconds > 0
 
 
 def test_a_gain_that_is_missing_is_marked_in_the_figure(findings):
@@ -68,11 +94,8 @@ def test_a_gain_that_is_missing_is_marked_in_the_figure(findings):
 def test_the_fastest_layout_is_no_slower_than_any_of_its_options_alone():
     job, *_ = resources.jobs_of(replace(SMALL, options=resources.OPTIONS[:2]), StudyOptions(top=1))
     point = job.searches[resources.AS_IT_IS]
-    every = resources.fastest_step(replace(point, top=3))[0].seconds
-    alone = [
-        resources.fastest_step(replace(point, experiments=(experiment,), top=1))[0].seconds
-        for experiment in point.experiments
-    ]
+    every = seconds_of(replace(point, top=3))
+    alone = [seconds_of(replace(point, experiments=(experiment,), top=1)) for experiment in point.experiments]
     assert every <= min(alone) * (1 + 1e-9)
 
 
@@ -84,7 +107,7 @@ def test_twice_everything_and_half_the_latency_shortens_a_step_by_little_less_th
     for settings in ((), EVERYTHING):
         machine = find_machine("h100-superpod", settings, gpus=16)
         search = resources.SearchedStep((experiment,), machine, 1, 60.0)
-        seconds.append(resources.fastest_step(search)[0].seconds)
+        seconds.append(seconds_of(search))
     assert 0.5 * (1 - 1e-9) <= seconds[1] / seconds[0] < 0.65
 
 

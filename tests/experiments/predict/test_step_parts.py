@@ -1,0 +1,47 @@
+"""The parts of a sampled step: what the overlap of sums over data moves into a loop of its own still counts."""
+
+from dataclasses import replace
+
+import pytest
+
+from quadrille.algorithms.passes.overlap import OVERLAPS
+from quadrille.algorithms.schedule.ops import Communication
+from quadrille.algorithms.schedule.schedule import all_ops
+from quadrille.experiments.predict.closed_form import ClosedFormModel
+from quadrille.experiments.predict.sampled_step import closed_form_step, sample_costs
+from quadrille.experiments.predict.step_parts import NEITHER, OF_BOTH, OF_LAYERS, loops_by_op
+from quadrille.experiments.predict.training_step import simulated_step
+from quadrille.experiments.sweep.layouts import Layout
+from quadrille.experiments.sweep.sweep_points import OneGrid, with_point_choices
+from quadrille.topologies.find_machine import find_machine
+
+GPT = "layers=6,hidden=1024,heads=16,sequence=1024,vocabulary=4096"
+
+
+def step(microbatches, overlaps, layers=6):
+    options = {"zero": 1, "micro_batch": 1}
+    layout = Layout(
+        name="", gpt=GPT.replace("layers=6", f"layers={layers}"), grid="data=8,x=2", options=options
+    ).experiment(8 * microbatches)
+    execution = replace(layout.execution, overlaps=frozenset(overlaps))
+    return with_point_choices(OneGrid(replace(layout, execution=execution), find_machine("h100-superpod", gpus=16)))
+
+
+@pytest.mark.parametrize("overlaps", [("ogr",), OVERLAPS])
+def test_the_closed_form_of_many_microbatches_is_that_of_the_simulated_step(overlaps):
+    point = step(8, overlaps)
+    experiment, machine = point.experiment, point.machine
+    model = ClosedFormModel(machine, experiment.dtype, 16, experiment.execution.choices, experiment.execution.threads)
+    modelled = closed_form_step(experiment, lambda sampled: sample_costs(sampled, model), model)
+    assert modelled.seconds == pytest.approx(simulated_step(experiment, machine).seconds, rel=0.15)
+
+
+@pytest.mark.parametrize("microbatches", [2, 3])
+def test_ops_of_microbatches_count_in_both_loops_and_sums_over_data_once(microbatches):
+    schedule = step(microbatches, ("ogr",)).experiment.applied_schedule()
+    loops, plain = loops_by_op(schedule), loops_by_op(step(microbatches, ()).experiment.applied_schedule())
+    sums = {op.name for op in all_ops(schedule) if isinstance(op, Communication) and op.overlap == "ogr"}
+    assert {name: loops[name] for name in plain} == plain
+    assert sums
+    assert OF_BOTH in loops.values()
+    assert {loops[name] for name in sums} <= {OF_LAYERS, NEITHER}
