@@ -53,7 +53,9 @@ class SweepSpeed(msgspec.Struct, frozen=True):
     @property
     def speedups(self) -> list[float]:
         """Wall time of one process / that of two, in each pair."""
-        return [one / two for one, two in zip(self.one_process_seconds, self.two_process_seconds, strict=True)]
+        return [
+            alone / shared for alone, shared in zip(self.one_process_seconds, self.two_process_seconds, strict=True)
+        ]
 
     @property
     def speedup(self) -> float:
@@ -63,7 +65,9 @@ class SweepSpeed(msgspec.Struct, frozen=True):
     @property
     def undisturbed_speedup(self) -> float:
         """The speed-up of two processes whose cores run nothing else: twice the ratio of processor times."""
-        return median(2 * one / two for one, two in zip(self.one_process_work, self.two_process_work, strict=True))
+        return median(
+            2 * alone / shared for alone, shared in zip(self.one_process_work, self.two_process_work, strict=True)
+        )
 
     @property
     def engine_seconds(self) -> float:
