@@ -6,6 +6,7 @@ bytes                      bytes predicted from the schedule, against counted by
 order                      measured time of the predicted fastest grid, against the measured fastest grid
 fidelity                   errors of the cases of `study host-fidelity`
 executor overhead          pairs of the executor and of the same calls written by hand
+sweeps                     pairs of a sweep by one process and by two; processor time of the engine
 start-up                   shortest of several wall times of `quadrille --help` and of a small simulation
 main job                   wall time of `study main-job` in a temporary folder
 tests                      wall time of the test suite, unless it is left out
@@ -38,6 +39,8 @@ from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.operands.generator import Kind
 from quadrille.studies.benchmarks.executor_overhead import Overhead, executor_overhead
+from quadrille.studies.benchmarks.sweep_speed import SweepSpeed, sweep_speed
+from quadrille.studies.benchmarks.sweep_speed import rows as sweep_rows
 from quadrille.studies.host_fidelity.study import HostFidelity, calibrate_host, host_fidelity
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.machine_file import load_machine
@@ -87,6 +90,7 @@ class Figures(msgspec.Struct, frozen=True):
     integers_bit_for_bit : whether all products of whole numbers are exact
     order : predicted and measured fastest grid
     overhead : overhead of the executor
+    sweeps : speed of a sweep's engine
     fidelity : result of `study host-fidelity`
     help_seconds, simulation_seconds : wall times of `quadrille --help` and of a small simulation [s]
     main_job, tests : wall times of the main job and of the test suite; null if the tests were left out
@@ -99,6 +103,7 @@ class Figures(msgspec.Struct, frozen=True):
     integers_bit_for_bit: bool
     order: FastestChoice
     overhead: Overhead
+    sweeps: SweepSpeed
     fidelity: HostFidelity
     help_seconds: float
     simulation_seconds: float
@@ -139,6 +144,8 @@ def _figures(path: str, machine: Machine, folder: Path, provenance_of_run: Prove
     """Measure all figures; `path` is the file of `machine`."""
     _print_stage("executor overhead")
     overhead = executor_overhead(RANKS)
+    _print_stage("sweeps")
+    sweeps = sweep_speed()
     _print_stage("fidelity")
     fidelity = host_fidelity(seed=SEED, cases=CASES, machine=path)
     _print_stage("every algorithm, pass and dtype")
@@ -159,6 +166,7 @@ def _figures(path: str, machine: Machine, folder: Path, provenance_of_run: Prove
         integers_bit_for_bit=all(pair.measured.verified and pair.measured.verified.max_error == 0 for pair in exact),
         order=_order(ordered),
         overhead=overhead,
+        sweeps=sweeps,
         fidelity=fidelity,
         help_seconds=help_seconds,
         simulation_seconds=simulation_seconds,
@@ -273,7 +281,7 @@ def _name(record: Record) -> str:
 
 def print_table(figures: Figures) -> None:
     """Print the table of the figures with their thresholds."""
-    rows = [*_rows(figures), *_fidelity_rows(figures.fidelity)]
+    rows = [*_rows(figures), *sweep_rows(figures.sweeps), *_fidelity_rows(figures.fidelity)]
     for name, seconds, floor in (
         ("quadrille --help", figures.help_seconds, "0.15 s"),
         ("a small simulation", figures.simulation_seconds, "0.45 s"),

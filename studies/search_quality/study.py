@@ -54,9 +54,8 @@ class SweptTable:
     def near(self) -> int:
         """The number of points that fit in memory and are within `NEAR` of the best."""
         most = (1 + NEAR) * self.least_seconds
-        return sum(
-            bool(answer.seconds) and answer.fits is not False and answer.seconds <= most for answer in self.answers
-        )
+        fitting = [answer.seconds for answer in self.answers if answer.seconds and answer.fits is not False]
+        return sum(seconds <= most for seconds in fitting)
 
 
 class SearchQuality(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -130,7 +130,7 @@ def test_a_program_that_fails_is_timed_and_said_to_have_failed(capfd):
 @pytest.mark.parametrize("tests", [True, False])
 def test_the_tests_are_timed_last_or_left_out(monkeypatch, tmp_path, tests):
     timed = []
-    for name in ("executor_overhead", "host_fidelity", "_products", "_pairs", "_order"):
+    for name in ("executor_overhead", "sweep_speed", "host_fidelity", "_products", "_pairs", "_order"):
         monkeypatch.setattr(bench, name, lambda *_, **__: [])
     monkeypatch.setattr(bench, "_start_up", lambda _: 1.0)
     monkeypatch.setattr(bench, "_error_over_bound", lambda _: 0.0)
