@@ -155,3 +155,5 @@ SEARCH_OPTIONS: dict[str, SearchOption] = {
     ),
 }
 """The options by name, in the order in which they are set; a further searched option is a further entry."""
+SEARCHED_BY_DEFAULT = ("zero", "recompute", "pipeline", "pipeline-schedule", "sequence-parallel")
+"""Names of `--search` that `rank` searches by default: options, pipelines, and Megatron-LM's sequence parallelism."""

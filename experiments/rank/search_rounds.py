@@ -48,27 +48,27 @@ def fastest_fitting(
     by_estimate : configurations of each scheme, the fastest by the estimate first
     excluded : configurations that are left out; updated
     """
-    fitting: list[Configuration] = []
+    that_fit: list[Configuration] = []
     examined = 0
     while any(len(group) > examined for group in by_estimate) and examined < MOST_ROUNDS * ROUND:
         part = [alternatives for group in by_estimate for alternatives in group[examined : examined + ROUND]]
         examined += ROUND
-        added = _round(question, evaluator, part, fitting, excluded, work_sharing)
-        fitting = sorted([*fitting, *added], key=lambda configuration: speed_key(configuration.step))
-        best = fitting[: question.top]
+        added = _round(question, evaluator, part, that_fit, excluded, work_sharing)
+        that_fit = sorted([*that_fit, *added], key=lambda configuration: speed_key(configuration.step))
+        best = that_fit[: question.top]
         if len(best) == question.top and not any(configuration in added for configuration in best):
             break
     for group in by_estimate:
         if remaining := sum(map(len, group[examined:])):
             excluded.add(SLOWER, example(group[examined]), remaining)
-    return fitting
+    return that_fit
 
 
 def _round(
     question: RankQuestion,
     evaluator: Evaluator,
     part: Sequence[Alternatives],
-    fitting: Sequence[Configuration],
+    that_fit: Sequence[Configuration],
     excluded: ExcludedGrids,
     work_sharing: WorkSharing,
 ) -> list[Configuration]:
@@ -76,10 +76,10 @@ def _round(
 
     Parameters
     ----------
-    fitting : configurations of earlier rounds
+    that_fit : configurations of earlier rounds
     """
     kept = max(question.top, FITTING_KEPT)
-    possible = possibly_best(question, part, fitting, excluded)
+    possible = possibly_best(question, part, that_fit, excluded)
     bounds = work_sharing.share(
         evaluator.least_seconds, possible, "bounded", "layouts", kind=least_times(question, evaluator)
     )
@@ -88,15 +88,17 @@ def _round(
     slower: list[Alternatives] = []
     with work_sharing.progress("found", "layouts that fit in memory", kept) as step_count:
         while waiting:
-            limit = _seconds_at(kept, [*fitting, *added])
+            limit = _seconds_at(kept, [*that_fit, *added])
             if bounds[waiting[0]] > limit:
                 break
             together = [possible[number] for number in waiting[:COUNTED_TOGETHER]]
             del waiting[:COUNTED_TOGETHER]
-            configurations, too_slow = _fitting(question, evaluator, together, limit, excluded, work_sharing)
+            configurations, too_slow = _configurations_that_fit(
+                question, evaluator, together, limit, excluded, work_sharing
+            )
             added += configurations
             slower += too_slow
-            step_count.done = len(fitting) + len(added)
+            step_count.done = len(that_fit) + len(added)
     slower += [possible[number] for number in waiting]
     if slower:
         excluded.add(SLOWER_MODELLED, example(slower[0]), sum(map(len, slower)))
@@ -109,7 +111,7 @@ def _seconds_at(place: int, configurations: Sequence[Configuration]) -> float:
     return seconds[place - 1] if len(seconds) >= place else inf
 
 
-def _fitting(
+def _configurations_that_fit(
     question: RankQuestion,
     evaluator: Evaluator,
     together: Sequence[Alternatives],
@@ -139,33 +141,33 @@ def _fitting(
         uncounted(len(fast)),
         kind=first_fitting_evaluations(question, evaluator),
     )
-    fitting = []
+    that_fit = []
     for alternatives, evaluated in zip(fast, evaluations, strict=True):
         result = evaluated.result(alternatives)
         if isinstance(result, Configuration):
-            fitting.append(result)
+            that_fit.append(result)
         else:
             excluded.add_too_large(result, evaluator.machine, len(alternatives))
-    return fitting, slower
+    return that_fit, slower
 
 
 def possibly_best(
     question: RankQuestion,
     every: Sequence[Alternatives],
-    fitting: Sequence[Configuration],
+    that_fit: Sequence[Configuration],
     excluded: ExcludedGrids,
 ) -> list[Alternatives]:
     """The alternatives that may be among the best, by the lower bounds of their times.
 
     Parameters
     ----------
-    fitting : configurations that fit in memory
+    that_fit : configurations that fit in memory
     excluded : configurations that are left out; updated
     """
-    if len(fitting) < question.top:
+    if len(that_fit) < question.top:
         return list(every)
     rate = best_flops_per_second(question.machine, question.training.dtype, question.problem.products)
-    limit = sorted(configuration.step.seconds for configuration in fitting)[question.top - 1]
+    limit = sorted(configuration.step.seconds for configuration in that_fit)[question.top - 1]
     possible = []
     for alternatives in every:
         if min(least_seconds(experiment, rate) for experiment in alternatives) <= limit:

@@ -127,8 +127,8 @@ RANKED = flags_from(
         flag(
             "--pipeline-schedule",
             "NAME,…",
-            "Orders of passes to try: gpipe, 1f1b, interleaved, zb-h1, zb-v or message-driven; by default all but the "
-            "last.",
+            "Orders of passes to try: gpipe, 1f1b, interleaved, zb-h1, zb-v or message-driven; by default all but "
+            "the last.",
         ),
     ],
     pipeline_limit=PipelineLimit,
@@ -137,7 +137,7 @@ RANKED = flags_from(
         str,
         flag(
             "--search",
-            "NAME,…|all",
+            "NAME,…|all|none",
             "Options to search beside grid, rank order and microbatch, in place of the default (zero, recompute, "
             "pipeline, pipeline-schedule, sequence-parallel): these, gathered, overlap, offload, or all or none. A "
             "typed flag fixes its option.",

@@ -30,6 +30,7 @@ from quadrille.experiments.rank.schemes_report import SimulatedConfiguration
 from quadrille.experiments.rank.search_options import (
     INTERLEAVES,
     SEARCH_OPTIONS,
+    SEARCHED_BY_DEFAULT,
     STATIC_SCHEDULES,
     Value,
     pass_orders,
@@ -68,8 +69,6 @@ ALWAYS = ("gpt", "batch", "dtype")
 """Flags that the `simulate` command always names, as its defaults differ or it needs them."""
 SEARCHED = (*SEARCH_OPTIONS, "micro-batch", "pipeline", "sequence-parallel")
 """Names that `--search` accepts; microbatches are searched without them, too, as grids and orders of ranks are."""
-SEARCHED_BY_DEFAULT = ("zero", "recompute", "pipeline", "pipeline-schedule", "sequence-parallel")
-"""Names that are searched if `--search` is not typed."""
 
 
 def parse_question(flags: RankFlags, on: MachineFlags) -> RankQuestion:

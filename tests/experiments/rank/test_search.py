@@ -23,7 +23,7 @@ from quadrille.cli.parsing.flags import RankFlags, TrainingFlags
 from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.cli.parsing.ranking import SEARCHED, command_of_fastest, parse_question, parse_space
 from quadrille.experiments.rank.configuration_evaluator import Evaluator
-from quadrille.experiments.rank.configurations import configurations
+from quadrille.experiments.rank.configurations import configurations, default_space
 from quadrille.experiments.rank.lower_estimates import best_flops_per_second, least_activation_bytes, least_seconds
 from quadrille.experiments.rank.rank import ranking
 from quadrille.experiments.rank.search_options import SEARCH_OPTIONS
@@ -176,6 +176,7 @@ def test_search_all_tries_every_value_of_every_option():
 
 def test_by_default_schemes_pipelines_zero_and_recomputation_are_searched():
     tried = space(search="")
+    assert tried == default_space()
     searched = ("zero", "recompute", "pipeline-schedule")
     assert tried.options == {
         name: option.tried if name in searched else (option.usual,) for name, option in SEARCH_OPTIONS.items()
