@@ -50,7 +50,7 @@ def main():
             address = re.search(r"http://127\.0\.0\.1:\d+", server.stderr.readline())[0]
             for name, settings in QUESTIONS.items():
                 page.open(f"{address}/?{urlencode(settings.texts())}")
-                page.wait(f"{COMMAND}?.includes('--gpt')")
+                page.wait(f"{COMMAND}?.includes('--gpt') && !document.querySelector('#now-head.stale')")
                 times = list(move_seconds(page))
                 print(f"{name}: median {statistics.median(times):.2f} s, worst {max(times):.2f} s of {MOVES} moves")
         finally:
