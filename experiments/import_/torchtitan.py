@@ -93,7 +93,7 @@ def read_torchtitan(files: Sequence[Settings], asked: Asked) -> ImportedJob:
         clip=settings.number("training.max_norm", 1.0),
         recompute="full" if settings.word("activation_checkpoint.mode", "none") == "full" else "none",
         products=_products(settings),
-        overlaps=frozenset({"ors", "oag"} if sharded else {"ogr"} if gpus > ranks else set()),  # type: ignore[arg-type]
+        overlaps=frozenset({"ors", "oag"} if sharded else {"ogr"} if gpus > ranks else set()),
     )
     experiment = layout_experiment(layout, shape)
     differences = (*_differences(settings, replicas, sharded=sharded), *shape.approximations)
