@@ -7,8 +7,8 @@
     peak                flop/s of a GPU
 
 With each resource the fastest layout is searched again. The layouts are Megatron-LM's: data and tensor ranks, the
-microbatch, ZeRO 1 or 3, and full recomputation or none. A closed form orders all that fit. The first few of the
-machine as it is, and the first with each resource, are simulated with every resource where they fit. So no gain is
+microbatch, ZeRO 1 or 3, and full recomputation or none.  A closed form orders all that fit.  The first few of the
+machine as it is, and the first with each resource, are simulated with every resource where they fit.  So no gain is
 negative.
 """
 

@@ -4,7 +4,8 @@
     4D     AxoNN's layouts: z, y and x, pipelines, data ranks with ZeRO 1
 
 Both are searched by `quadrille rank` (`quadrille.experiments.rank.ranked_layouts`) with the same batch, memory and
-precision: bfloat16, all overlaps, 1F1B or interleaved stages, full recomputation or none.  Other schemes can be named.
+precision: bfloat16, overlaps of products, 1F1B or interleaved stages, full recomputation or none.  Other schemes can be
+named.
 
     small batch    several GPUs share a sequence, as strong scaling ends
     large batch    each GPU has several sequences
@@ -27,10 +28,11 @@ from quadrille.algorithms.figure_style import (
     number_axis,
     styled,
 )
+from quadrille.algorithms.passes.overlap import PRODUCT_OVERLAPS
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.experiments.output.tables import UNKNOWN, percent, table
 from quadrille.experiments.rank.ranked_layouts import MEGATRON, LayoutQuestion, fastest_layouts
-from quadrille.experiments.rank.search_options import ALL_OVERLAPS, pass_orders
+from quadrille.experiments.rank.search_options import pass_orders
 from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow
 from quadrille.experiments.sweep.training_study import (
     STEP_COLUMNS,
@@ -58,7 +60,7 @@ SMALL, LARGE = BATCHES = ("small", "large")
 EQUAL = 0.03
 """Relative difference of two times below which they count as equal: predictions are not more accurate."""
 OPTIONS = {
-    "overlap": (ALL_OVERLAPS,),
+    "overlap": ((frozenset(PRODUCT_OVERLAPS),),),
     "recompute": (("none",), ("full",)),
     "pipeline-schedule": pass_orders(("1f1b", "interleaved"), (2,)),
 }
@@ -215,7 +217,7 @@ def which_scheme(asked: SchemeQuestion, options: StudyOptions) -> Findings:
     answers = answer_study_groups(jobs, layouts_of, [len(job.questions) for job in jobs], options)
     rows = [row for job, of_job in zip(jobs, answers, strict=True) for row in job.rows(of_job)]
     flags = {
-        "overlap": "oar,ors,oag",
+        "overlap": ",".join(PRODUCT_OVERLAPS),
         "recompute": "none,full",
         "zero": "1",
         "sharing": str(asked.sharing),
