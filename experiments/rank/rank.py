@@ -102,8 +102,8 @@ def ranking(question: RankQuestion, space: SearchSpace | None = None) -> GridsAn
     Parameters
     ----------
     question : model, machine, number of GPUs and limits of the grids
-    space : schemes, pipelines, ZeRO stages and microbatches that are tried, such as `default_space()`, that of the command
-        line without flags; None for the grids of the 4D algorithm by AxoNN's communication model
+    space : schemes, pipelines, ZeRO stages and microbatches that are tried, such as `default_space()`;
+        None for the grids of the 4D algorithm by AxoNN's communication model
 
     Raises
     ------
