@@ -165,7 +165,7 @@ class RankFlags:
             ),
             *("pipeline_schedule", "pipeline_limit", "stages"),
         )
-        return tuple(name for name in names if getattr(self, name))
+        return tuple(name for name in names if getattr(self, name) and not (name == "search" and self.search == "none"))
 
     @property
     def ranks_schemes(self) -> bool:
