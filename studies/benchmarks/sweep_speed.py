@@ -64,7 +64,7 @@ class SweepSpeed(msgspec.Struct, frozen=True):
 
     @property
     def undisturbed_speedup(self) -> float:
-        """The speed-up of two processes whose cores run nothing else: twice the ratio of processor times."""
+        """Largest speed-up of two processes whose cores run nothing else: twice the ratio of processor times."""
         return median(
             2 * alone / shared for alone, shared in zip(self.one_process_work, self.two_process_work, strict=True)
         )
