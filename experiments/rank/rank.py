@@ -36,6 +36,7 @@ from quadrille.experiments.rank.stored_evaluations import sampled_steps, simulat
 from quadrille.experiments.rank.work_sharing import WorkSharing, open_work_sharing
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.runtime.host.console import remark, remark_all
+from quadrille.topologies.machines.machine_catalogue import larger_machine_remark
 
 COMPARED = 3
 """Number of configurations without the searched options that are simulated for comparison."""
@@ -67,10 +68,11 @@ def rank(
     ------
     InputError : a file cannot be written, or no grid fits in memory
     RunError : a process ended early, or the store cannot be written any more
+    Interruption : the work was interrupted; the message says how many results are kept
     """
     to = destinations or Destinations()
     to.check({"--store": store} if store else {})
-    with open_work_sharing(quiet=to.quiet, jobs=jobs, store=store) as work_sharing:
+    with open_work_sharing(quiet=to.quiet, jobs=jobs, store=store, command=command) as work_sharing:
         answer = _with_commands(_ranked_answer(question, space, work_sharing), again)
         if work_sharing.store is not None:
             remark(work_sharing.store.use)
@@ -102,8 +104,8 @@ def ranking(question: RankQuestion, space: SearchSpace | None = None) -> GridsAn
     Parameters
     ----------
     question : model, machine, number of GPUs and limits of the grids
-    space : schemes, pipelines, ZeRO stages and microbatches that are tried, such as `default_space()`;
-        None for the grids of the 4D algorithm by AxoNN's communication model
+    space : schemes, pipelines, ZeRO stages and microbatches that are tried, such as `default_space()`, that of the
+        command line without flags; None for the grids of the 4D algorithm by AxoNN's communication model
 
     Raises
     ------
@@ -231,6 +233,8 @@ def _remarks(question: RankQuestion) -> list[str]:
     """Remarks for the user about simplifications of the model and missing rates of the machine."""
     machine, dtype = question.machine, question.training.dtype
     differences, remarks = question.shape.differences, []
+    if larger := larger_machine_remark(machine, question.gpus):
+        remarks.append(larger)
     if differences:
         remarks.append(f"{question.shape.name} is simulated differently: {'; '.join(differences)}")
     if dtype not in machine.device.peak_flops_per_second:
