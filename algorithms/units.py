@@ -175,10 +175,12 @@ def format_bytes_per_second(rate: float) -> str:
 
 
 def format_percent(fraction: float, *, digits: int = 1, signed: bool = False) -> str:
-    """Returns a fraction as percent.
+    """Returns a fraction as percent; a fraction that rounds to zero has no minus sign.
 
     >>> format_percent(0.0416), format_percent(0.5, digits=0), format_percent(0.03, signed=True), format_percent(1e300)
     ('4.2 %', '50 %', '+3.0 %', '1e+302 %')
+    >>> format_percent(-1e-5), format_percent(-1e-5, signed=True), format_percent(-0.004, digits=0)
+    ('0.0 %', '+0.0 %', '0 %')
 
     Parameters
     ----------
@@ -186,6 +188,8 @@ def format_percent(fraction: float, *, digits: int = 1, signed: bool = False) ->
     signed : whether numbers above 0 have a sign too
     """
     value = 100 * fraction
+    if abs(value) < LEAST_SCIENTIFIC and not round(value, digits):
+        value = 0.0
     form = f".{digits}f" if abs(value) < LEAST_SCIENTIFIC else ".3g"
     return f"{value:{'+' if signed else ''}{form}} %"
 

@@ -22,7 +22,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.algorithms.schedule.short_names import hyphenated
-from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
+from quadrille.algorithms.units import format_bytes, format_bytes_per_second
 from quadrille.experiments.check.checked_log import CheckedLog, CheckedRow, CheckedSizes, Verdict
 from quadrille.experiments.check.explanations import (
     LARGE,
@@ -36,7 +36,7 @@ from quadrille.experiments.network.bus_bandwidth import bus_factor
 from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.network.collective_question import CollectiveQuestion
 from quadrille.experiments.output.destinations import Destinations, write_or_show
-from quadrille.experiments.output.tables import print_tables, table
+from quadrille.experiments.output.tables import duration, print_tables, table
 from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Network
@@ -267,8 +267,8 @@ def row_cells(answer: CheckedLog) -> Iterator[tuple[str, ...]]:
         yield (
             hyphenated(row.kind),
             format_bytes(row.bytes),
-            format_seconds(row.measured_seconds),
-            format_seconds(row.expected_seconds),
+            duration(row.measured_seconds),
+            duration(row.expected_seconds),
             f"{row.ratio:.2f}",
             format_bytes_per_second(factor * row.bytes / row.measured_seconds),
             format_bytes_per_second(factor * row.bytes / row.expected_seconds),

@@ -124,12 +124,13 @@ def _draw(
     from quadrille.experiments.explain.explanation_figure import draw_explained_links, draw_explanation
 
     if subject == "roofline":
-        from quadrille.experiments.predict.roofline_figure import draw_roofline, recorded_ops
+        from quadrille.experiments.predict.roofline import recorded_ops, roofline
+        from quadrille.experiments.predict.roofline_figure import draw_roofline
         from quadrille.experiments.records.run_figure import run_setting
 
         assert prepared is not None
         record = load_record(path)
-        draw_roofline(prepared, recorded_ops(prepared, record), run_setting(record), plot)
+        draw_roofline(roofline(prepared, recorded_ops(prepared, record)), run_setting(record), plot)
         return
     draw = draw_explanation if subject == "causes" else draw_explained_links
     draw(explanation, path, plot)

@@ -18,7 +18,7 @@ from quadrille.experiments.network.bus_bandwidth import bus_formula
 from quadrille.experiments.network.collective import CollectivePrediction, predict_collective
 from quadrille.experiments.network.collective_question import CollectiveQuestion, ConcurrentGroups
 from quadrille.experiments.output.destinations import Destinations, write_or_show
-from quadrille.experiments.output.tables import percent, print_tables, table
+from quadrille.experiments.output.tables import duration, percent, print_tables, table
 from quadrille.experiments.predict.idle_cards import idle_line, most_idle
 from quadrille.runtime.host.console import remark, remark_all
 from quadrille.simulator.collectives.programs import Shards
@@ -248,7 +248,7 @@ def _print(answer: CollectiveAnswer) -> None:
                 link.link,
                 f"{link.alike:,}",
                 format_bytes(link.bytes),
-                format_seconds(link.busy_s),
+                duration(link.busy_s),
                 percent(link.utilisation, signed=False),
             )
             for link in answer.bottlenecks

@@ -24,7 +24,7 @@ from quadrille.experiments.network.late_flows import (
 )
 from quadrille.experiments.network.traffic_file import TrafficRows, check_destinations, names_hosts, read_traffic
 from quadrille.experiments.output.destinations import Destinations, write_or_show
-from quadrille.experiments.output.tables import print_tables, table
+from quadrille.experiments.output.tables import duration, print_tables, table
 from quadrille.simulator.machine.network import network_of, routes_of
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Network
@@ -230,17 +230,16 @@ def _print(answer: FlowsAnswer, rows: TrafficRows) -> None:
             str(flow.row),
             f"{flow.source} > {flow.destination}",
             format_bytes(flow.bytes),
-            format_seconds(flow.start_s),
-            format_seconds(flow.finish_s),
-            format_seconds(flow.seconds_by_part["contention"]),
+            duration(flow.start_s),
+            duration(flow.finish_s),
+            duration(flow.seconds_by_part["contention"]),
             _limiting_link_text(flow),
         )
         for flow in answer.last
     ]
     busy = sorted(answer.links, key=lambda load: -load.utilisation)[:MOST_LATE_FLOWS]
     link_rows = [
-        (load.link, format_bytes(load.bytes), format_seconds(load.busy_s), format_percent(load.utilisation))
-        for load in busy
+        (load.link, format_bytes(load.bytes), duration(load.busy_s), format_percent(load.utilisation)) for load in busy
     ]
     print(
         f"{len(rows.sizes):,} flows on {answer.machine.name} ({answer.machine.gpus:,} GPUs, routing {answer.routing}, "

@@ -41,7 +41,7 @@ def table(
     """
     padding = (0, 1, 0, 0) if is_narrow else (0, 1)
     grid = Table(box=box.SIMPLE_HEAD, show_header=any(columns), padding=padding)
-    rows_of_sections = _in_one_unit([list(section) for section in sections])
+    rows_of_sections = in_one_unit([list(section) for section in sections])
     for place, column in enumerate(columns):
         if place < names:
             grid.add_column(Text(column), justify="left")
@@ -56,11 +56,15 @@ def table(
     return Group(Text(title, style="bold"), grid) if title else Group(grid)
 
 
-def _in_one_unit(sections: list[list[Row]]) -> list[list[Row]]:
-    """The rows of a table with all times in one unit."""
+def in_one_unit(sections: Sequence[Sequence[Row]]) -> list[list[Row]]:
+    """The rows of each section of a table with all times in one unit.
+
+    >>> in_one_unit([[("a", duration(5.94e-4))], [("b", duration(2.51))]])
+    [[['a', '0.0005940 s']], [['b', '2.510 s']]]
+    """
     times = [cell.seconds for rows in sections for row in rows for cell in row if isinstance(cell, Duration)]
     if not times:
-        return sections
+        return [list(rows) for rows in sections]
     unit = unit_of(times)
     return [
         [[in_unit(cell.seconds, unit) if isinstance(cell, Duration) else cell for cell in row] for row in rows]

@@ -7,7 +7,7 @@ import msgspec
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.units import format_percent, format_seconds
 from quadrille.experiments.output.destinations import write_or_show
-from quadrille.experiments.output.tables import percent, print_tables, table
+from quadrille.experiments.output.tables import duration, percent, print_tables, table
 from quadrille.experiments.place.place import Placed, PlacedRanks
 
 SCHEMA = "quadrille/node-orders/1"
@@ -116,7 +116,7 @@ def _print(answer: NodeOrders) -> None:
             (
                 order.name,
                 ",".join(order.nodes[:FEW_NODES]) + (",…" if len(order.nodes) > FEW_NODES else ""),
-                format_seconds(order.seconds),
+                duration(order.seconds),
                 percent(order.against_given),
             )
             for order in answer.orders

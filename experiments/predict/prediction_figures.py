@@ -23,9 +23,10 @@ def draw_prediction(
     if subject == "links":
         _draw_link_use(prepared, prediction, record, path)
         return
-    from quadrille.experiments.predict.roofline_figure import draw_roofline, roofline_ops
+    from quadrille.experiments.predict.roofline import roofline, roofline_ops
+    from quadrille.experiments.predict.roofline_figure import draw_roofline
 
-    draw_roofline(prepared, roofline_ops(prepared, prediction.timeline), run_setting(record), path)
+    draw_roofline(roofline(prepared, roofline_ops(prepared, prediction.timeline)), run_setting(record), path)
 
 
 def check_subject(subject: PlotOf, prepared: PreparedExperiment, granularity: AskedGranularity) -> None:

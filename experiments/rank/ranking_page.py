@@ -9,7 +9,7 @@ from rich.console import Group
 
 from quadrille.algorithms.schedule.grid import lengths_text
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
-from quadrille.experiments.output.tables import UNKNOWN, percent, print_tables, table
+from quadrille.experiments.output.tables import UNKNOWN, duration, percent, print_tables, table
 from quadrille.experiments.rank.dense_states import dense_states_lines
 from quadrille.experiments.rank.disagreements import MOSTLY_AGREE
 from quadrille.experiments.rank.ranking import Entry, Ranking, SimulatedEntry, SimulatedRing
@@ -73,10 +73,10 @@ class Columns(Generic[Entry]):
                 (
                     str(place),
                     *(self.names[heading](entry) for heading in differing),
-                    format_seconds(entry.seconds),
-                    format_seconds(entry.analytical_seconds),
+                    duration(entry.seconds),
+                    duration(entry.analytical_seconds),
                     *(percent(share, signed=False) for share in used),
-                    *(format_seconds(_seconds(entry, part)) for part in parts),
+                    *(duration(_seconds(entry, part)) for part in parts),
                     format_bytes(entry.memory_bytes),
                 )
             )

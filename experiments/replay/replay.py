@@ -15,7 +15,7 @@ from quadrille.experiments.import_.file_kinds import other_kinds_named
 from quadrille.experiments.import_.message_graphs import ACCEPTED, read_graph
 from quadrille.experiments.network.flows_command import LinkTraffic, ModelledMachine
 from quadrille.experiments.output.destinations import Destinations, write_or_show
-from quadrille.experiments.output.tables import print_tables, table
+from quadrille.experiments.output.tables import duration, print_tables, table
 from quadrille.runtime.host.console import remark_all
 from quadrille.simulator.machine.network import network_of
 from quadrille.simulator.ranks.graph_simulation import GraphTimes, simulate_graph
@@ -137,11 +137,9 @@ def _print(answer: ReplayAnswer) -> None:
         f"{format_seconds(answer.makespan_s)}; simulated in {format_seconds(answer.wall_seconds)}"
     )
     last = sorted(range(answer.ranks), key=lambda rank: -answer.finish_s[rank])[:LATE_RANKS]
-    rank_rows = [
-        (str(rank), format_seconds(answer.finish_s[rank]), format_seconds(answer.calculating_s[rank])) for rank in last
-    ]
+    rank_rows = [(str(rank), duration(answer.finish_s[rank]), duration(answer.calculating_s[rank])) for rank in last]
     link_rows = [
-        (load.link, format_bytes(load.bytes), format_seconds(load.busy_s), format_percent(load.utilisation))
+        (load.link, format_bytes(load.bytes), duration(load.busy_s), format_percent(load.utilisation))
         for load in answer.links[:LATE_RANKS]
     ]
     print_tables(

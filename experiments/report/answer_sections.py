@@ -9,6 +9,7 @@ from quadrille.algorithms.schedule.short_names import hyphenated
 from quadrille.algorithms.units import format_bytes_per_second, format_percent, format_seconds
 from quadrille.experiments.explain.explain import VIEW_NAMES
 from quadrille.experiments.explain.explanation import Explanation, is_link
+from quadrille.experiments.output.tables import duration
 from quadrille.experiments.records.record_machine import network_of_answer
 from quadrille.experiments.report.amounts import keyed_amount_text
 from quadrille.experiments.report.elements import Part, Section, Table
@@ -97,8 +98,8 @@ def _flows_section(explanation: Explanation) -> Iterator[Section]:
             ", ".join(link.link for link in flow.held_by),
             str(flow.row),
             _value("bytes", flow.bytes),
-            format_seconds(flow.start_s),
-            format_seconds(flow.finish_s),
+            duration(flow.start_s),
+            duration(flow.finish_s),
         )
         for flow in explanation.flows
     ]

@@ -19,6 +19,7 @@ from quadrille.algorithms.errors import QuadrilleError
 from quadrille.algorithms.formats.record import Record
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.units import format_bytes, format_percent, format_seconds
+from quadrille.experiments.output.tables import duration
 from quadrille.experiments.report.amounts import compact
 from quadrille.experiments.report.charts import INK, PAGE_WIDTH
 from quadrille.experiments.report.elements import Chart, Section, Spec, Table
@@ -118,7 +119,7 @@ def axis_levels_section(record: Record, machine: Machine | None, exposed: Mappin
     if not traffic:
         return
     rows = [
-        (each.name, format_bytes(each.sent_bytes), format_seconds(each.exposed_seconds), _levels_text(each))
+        (each.name, format_bytes(each.sent_bytes), duration(each.exposed_seconds), _levels_text(each))
         for each in traffic
     ]
     farthest = ", ".join(

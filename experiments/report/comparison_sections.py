@@ -10,7 +10,7 @@ from quadrille.algorithms.units import NOISE_SECONDS, format_percent, format_sec
 from quadrille.experiments.compare.comparison import Comparison, OpComparison, Times
 from quadrille.experiments.compare.problem import problem_label
 from quadrille.experiments.compare.record_folders import FolderComparison
-from quadrille.experiments.output.tables import UNKNOWN, percent
+from quadrille.experiments.output.tables import UNKNOWN, duration, percent
 from quadrille.experiments.records.record_table import outside_lines
 from quadrille.experiments.report.amounts import compact, time_text, time_unit
 from quadrille.experiments.report.charts import LEGEND, PAGE_WIDTH, bars
@@ -180,8 +180,8 @@ def paired_points(names: Sequence[str], points: Sequence[Mapping[str, Any]], uni
 def _row(name: str, times: Times) -> tuple[str, ...]:
     return (
         name,
-        time_text(times.predicted),
-        time_text(times.measured),
+        duration(times.predicted),
+        duration(times.measured),
         percent(times.relative_error),
         percent(times.relative_error_drift_removed),
         percent(times.spread, signed=False),
@@ -195,7 +195,7 @@ def _causes_section(compared: Comparison, record: Record | None) -> Section:
     factor, unit = time_unit(max(map(abs, causes.values())))
     most = max(causes, key=lambda cause: abs(causes[cause]))
     label = f"Predicted less measured time, by cause; the largest difference is in {most}, {time_text(causes[most])}."
-    rows = [(str(cause), time_text(part), percent(part / measured)) for cause, part in causes.items()]
+    rows = [(str(cause), duration(part), percent(part / measured)) for cause, part in causes.items()]
     scaled = {str(cause): factor * part for cause, part in causes.items()}
     spec = bars(scaled, f"predicted less measured [{unit}]", colours_of(list(scaled)))
     lines = [sentence(f"{line}; in the comparison it is other") for line in outside_lines(record)] if record else []

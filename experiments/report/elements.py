@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from quadrille.algorithms.units import NOISE_SECONDS
+from quadrille.experiments.output.tables import Duration, in_one_unit
+
 Spec = dict[str, Any]
 """A Vega-Lite specification."""
 Row = Sequence[str]
@@ -31,7 +34,7 @@ class Table:
     is_folded: bool = False
 
     def shown(self) -> "Table":
-        """The table without columns of numbers that are all zero or unknown.
+        """The table without columns of numbers that are all zero or unknown; all its durations are in one unit.
 
         >>> Table(("op", "time", "waiting"), [("a", "2.00 ms", "0 s"), ("b", "0 s", "-")]).shown().columns
         ('op', 'time')
@@ -39,10 +42,15 @@ class Table:
         kept = [
             place
             for place in range(len(self.columns))
-            if place < max(1, self.names) or not self.rows or not all(row[place] in EMPTY for row in self.rows)
+            if place < max(1, self.names) or not self.rows or not all(_is_empty(row[place]) for row in self.rows)
         ]
-        rows = [tuple(row[place] for place in kept) for row in self.rows]
+        rows = in_one_unit([[tuple(row[place] for place in kept) for row in self.rows]])[0]
         return replace(self, columns=tuple(self.columns[place] for place in kept), rows=rows)
+
+
+def _is_empty(cell: str) -> bool:
+    """Whether a cell says nothing: it is unknown, or a time or a number of zero."""
+    return abs(cell.seconds) < NOISE_SECONDS if isinstance(cell, Duration) else cell in EMPTY
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ import networkx as nx
 from quadrille.algorithms.units import format_bytes, format_percent
 from quadrille.experiments.drawing.topology_figure import positions_of_nodes
 from quadrille.experiments.explain.explanation import FULL, ExplainedLink, is_link
-from quadrille.experiments.output.tables import UNKNOWN, percent
-from quadrille.experiments.report.amounts import compact, time_text
+from quadrille.experiments.output.tables import UNKNOWN, duration, percent
+from quadrille.experiments.report.amounts import compact
 from quadrille.experiments.report.charts import INK, LEGEND, PAGE_WIDTH
 from quadrille.experiments.report.elements import Chart, Section, Spec, Table
 from quadrille.experiments.report.palette import COLOURS
@@ -75,7 +75,7 @@ def _table(links: Sequence[ExplainedLink]) -> Table:
         (
             link.link + (f" and {link.alike - 1} more like it" if link.alike > 1 else ""),
             format_bytes(link.bytes) if is_link(link.link) else UNKNOWN,
-            time_text(link.busy_s),
+            duration(link.busy_s),
             percent(link.utilisation, signed=False),
         )
         for link in links

@@ -6,7 +6,8 @@ from typing import Any
 
 from quadrille.algorithms.units import GIB, format_bytes
 from quadrille.experiments.output.pareto import pareto_front
-from quadrille.experiments.report.amounts import compact, time_text
+from quadrille.experiments.output.tables import duration
+from quadrille.experiments.report.amounts import compact
 from quadrille.experiments.report.charts import INK, LEGEND, PAGE_WIDTH, with_filters
 from quadrille.experiments.report.elements import Chart, Section, Spec, Table
 from quadrille.experiments.report.palette import COLOURS
@@ -59,7 +60,7 @@ def pareto_section(points: Sequence[Point], title: str) -> Section:
     label += f" Crosses do not fit in memory: {too_large} of {len(points)}." if that_fits else ""
     columns = ("point on the front", "time", "memory", "GPUs")
     rows = [
-        (point.name, time_text(point.seconds), format_bytes(int(point.memory_bytes)), f"{point.gpus:,}")
+        (point.name, duration(point.seconds), format_bytes(int(point.memory_bytes)), f"{point.gpus:,}")
         for point in on_front
     ]
     spec = _spec([_value(*pair) for pair in shown], several_gpus=several_gpus)

@@ -6,9 +6,9 @@ from quadrille.algorithms.formats.record import PathSegment
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.explain.explain import longest_segments
 from quadrille.experiments.explain.explanation import Explanation
-from quadrille.experiments.output.tables import percent
+from quadrille.experiments.output.tables import duration, percent
 from quadrille.experiments.records.path_segments import PARTS, joined_by_op
-from quadrille.experiments.report.amounts import time_text, time_unit
+from quadrille.experiments.report.amounts import time_unit
 from quadrille.experiments.report.charts import spans
 from quadrille.experiments.report.elements import Chart, Section, Table
 from quadrille.experiments.report.timeline_chart import Rectangle, csv_of, merged
@@ -59,9 +59,9 @@ def _segments_table(title: str, path: Sequence[PathSegment], seconds: float) -> 
             segment.op,
             "" if segment.rank is None else str(segment.rank),
             str(segment.count),
-            time_text(segment.seconds),
+            duration(segment.seconds),
             percent(segment.seconds / seconds if seconds else None, signed=False),
-            *(time_text(segment.seconds_by_part.get(part, 0.0)) for part in parts),
+            *(duration(segment.seconds_by_part.get(part, 0.0)) for part in parts),
         )
         for segment in path
     ]

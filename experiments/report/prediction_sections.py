@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from quadrille.algorithms.schedule.grid import lengths_text
 from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.explain.explanation import MeanPart
-from quadrille.experiments.output.tables import UNKNOWN, percent
+from quadrille.experiments.output.tables import UNKNOWN, duration, percent
 from quadrille.experiments.report.amounts import time_text, time_unit
 from quadrille.experiments.report.charts import stacked_bars
 from quadrille.experiments.report.elements import Chart, Part, Section, Table
@@ -46,12 +46,12 @@ def _cause_rows(predictions: Sequence[ComparedPrediction]) -> list[tuple[str, ..
     causes: dict[MeanPart, None] = {}
     for prediction in predictions:
         causes |= dict.fromkeys(prediction.seconds_by_cause)
-    return [(cause, *(time_text(each.seconds_by_cause.get(cause, 0.0)) for each in predictions)) for cause in causes]
+    return [(cause, *(duration(each.seconds_by_cause.get(cause, 0.0)) for each in predictions)) for cause in causes]
 
 
 def _fact_rows(predictions: Sequence[ComparedPrediction]) -> list[tuple[str, ...]]:
     return [
-        ("total", *(time_text(each.seconds) for each in predictions)),
+        ("total", *(duration(each.seconds) for each in predictions)),
         ("difference from the first", *(percent(each.difference) for each in predictions)),
         ("machine", *(each.machine or UNKNOWN for each in predictions)),
         ("ranks", *(str(each.ranks) for each in predictions)),

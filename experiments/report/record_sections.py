@@ -10,10 +10,10 @@ from quadrille.algorithms.schedule.grid import lengths_text
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.algorithms.units import NOISE_SECONDS, format_bytes, format_seconds
 from quadrille.experiments.explain.explanation import Explanation, explain_record
-from quadrille.experiments.output.tables import percent
+from quadrille.experiments.output.tables import duration, percent
 from quadrille.experiments.records.record_machine import RecordMachine
 from quadrille.experiments.records.record_table import activity, op_description, shown_ops
-from quadrille.experiments.report.amounts import memory_unit, time_text, time_unit
+from quadrille.experiments.report.amounts import memory_unit, time_unit
 from quadrille.experiments.report.axis_levels import axis_levels_section
 from quadrille.experiments.report.charts import bars, stacked_bars
 from quadrille.experiments.report.elements import Chart, Part, Section, Table
@@ -113,7 +113,7 @@ def _counts(cause: str, views: Mapping[str, Mapping[str, float]]) -> bool:
 
 
 def _with_share(seconds: float, total: float) -> tuple[str, str]:
-    return time_text(seconds), percent(seconds / total if total else None, signed=False)
+    return duration(seconds), percent(seconds / total if total else None, signed=False)
 
 
 def _largest(name: str, view: Mapping[str, float], total: float) -> str:
@@ -212,10 +212,10 @@ def _op_row(op: OpRecord, total: float) -> tuple[str, ...]:
     return (
         op.name + (" (extrapolated)" if op.extrapolated else ""),
         op_description(op),
-        time_text(op.seconds),
+        duration(op.seconds),
         percent(op.seconds / total if total else None, signed=False),
-        time_text(op.exposed_seconds),
-        time_text(op.waiting_seconds),
+        duration(op.exposed_seconds),
+        duration(op.waiting_seconds),
         str(op.count),
         format_bytes(op.bytes_sent_per_rank_max),
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from quadrille.algorithms.schedule.grid import lengths_text
 from quadrille.algorithms.units import format_bytes, format_seconds
-from quadrille.experiments.output.tables import percent
+from quadrille.experiments.output.tables import duration, percent
 from quadrille.experiments.rank.grids_report import COLUMNS as GRID_COLUMNS
 from quadrille.experiments.rank.grids_report import GridsAnswer
 from quadrille.experiments.rank.ranking import OPTIONS, SimulatedEntry
@@ -16,7 +16,7 @@ from quadrille.experiments.rank.ranking_page import Columns, agreement_text, mod
 from quadrille.experiments.rank.schemes_report import COLUMNS as CONFIGURATION_COLUMNS
 from quadrille.experiments.rank.schemes_report import SchemesAnswer, comparison_lines
 from quadrille.experiments.rank.search_report import searched_lines
-from quadrille.experiments.report.amounts import compact, time_text, time_unit
+from quadrille.experiments.report.amounts import compact, time_unit
 from quadrille.experiments.report.charts import LEGEND, PAGE_WIDTH, with_filters
 from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Table, sentence
 from quadrille.experiments.report.palette import COLOURS
@@ -33,6 +33,8 @@ TITLE_LETTERS = 40
 """Letters of a line of a chart's title, which fit on a phone."""
 LOGARITHMIC_FROM = 8.0
 """Ratio of the longest to the shortest time from which an axis is logarithmic."""
+JOB_KEYS = ("matmul", "mlp", "gpt", "model", "size", "batch", "passes", "collective", "bytes")
+"""Keys of a sweep or a study that say what is computed; times of points that differ in them are of different jobs."""
 MOST_PANELS = 6
 """Number of charts up to which each combination of the keys that are left over has its own."""
 
@@ -274,7 +276,7 @@ class TimeChart:
         """
         options = {key: sorted({row.point.get(key, "") for row in rows}) for key in filtered}
         menus = {key: choices for key, choices in options.items() if len(choices) <= MOST_CHOICES}
-        cells = [(point_text(row.point), time_text(row.answer.seconds), _yes_or_no(row.answer.fits)) for row in rows]
+        cells = [(point_text(row.point), duration(row.answer.seconds), _yes_or_no(row.answer.fits)) for row in rows]
         told_apart = [
             f"{mark} for {key}"
             for mark, key in (("colours", self.colour), ("dashes", self.dash))
@@ -364,7 +366,36 @@ def _yes_or_no(answer: bool | None) -> str:
     return "" if answer is None else "yes" if answer else "no"
 
 
+def speedups(sweep: Sweep) -> list[float | None]:
+    """The speed-up of each point over the first point of the same job that has an answer; None without a time.
+
+    >>> from quadrille.experiments.sweep.sweep_result import SweepAnswer
+    >>> times = {("a", "8"): 4.0, ("b", "8"): 9.0, ("a", "16"): 2.0}
+    >>> rows = tuple(
+    ...     SweepRow(point={"gpt": gpt, "gpus": gpus}, answer=SweepAnswer(seconds=seconds))
+    ...     for (gpt, gpus), seconds in times.items()
+    ... )
+    >>> varied = {"gpt": ("a", "b"), "gpus": ("8", "16")}
+    >>> speedups(Sweep(flags={}, varied=varied, best_grid=True, points=rows))
+    [1.0, 1.0, 2.0]
+    """
+    first: dict[tuple[str, ...], float] = {}
+    shown: list[float | None] = []
+    for row in sweep.points:
+        job, seconds = tuple(row.point.get(key, "") for key in JOB_KEYS), row.answer.seconds
+        shown.append(first.setdefault(job, seconds) / seconds if seconds else None)
+    return shown
+
+
+def _speedup_lines(sweep: Sweep) -> list[str]:
+    """The sentence about the points that speed-ups compare with; none if all points are of one job."""
+    keys = [key for key in JOB_KEYS if len({row.point.get(key, "") for row in sweep.points}) > 1]
+    return [f"A speed-up is over the first point with the same {' and '.join(keys)}."] if keys else []
+
+
 def _sweep_table(sweep: Sweep) -> Section:
+    faster = speedups(sweep)
+    has_speedups = any(speedup not in (None, 1.0) for speedup in faster)
     keys = [key for key in sweep.varied if len({row.point.get(key, "") for row in sweep.points}) > 1] or [*sweep.varied]
     has_grid = "grid" not in keys
     has_recomputed = "recompute" not in keys and any(_recomputed(row) for row in sweep.points)
@@ -372,19 +403,20 @@ def _sweep_table(sweep: Sweep) -> Section:
         (
             *(row.point.get(key, "") for key in keys),
             *([row.answer.grid] if has_grid else []),
-            time_text(row.answer.seconds),
-            "" if row.speedup is None else f"{row.speedup:.3g}",
+            duration(row.answer.seconds),
+            *(["" if speedup is None else f"{speedup:.3g}"] if has_speedups else []),
             percent(row.answer.communication_share, signed=False),
             *_utilisations(row.answer.trained),
             format_bytes(row.answer.peak_bytes_per_rank_max) if row.answer.peak_bytes_per_rank_max else "",
             row.answer.reason or ("does not fit in memory" if row.answer.fits is False else ""),
             *([_recomputed(row)] if has_recomputed else []),
         )
-        for row in sweep.points
+        for row, speedup in zip(sweep.points, faster, strict=True)
     ]
     more = ("communication", "MFU", "HFU", "memory", "remark", *(["recompute"] if has_recomputed else []))
-    columns = (*keys, *(["grid"] if has_grid else []), "time", "speed-up", *more)
-    return Section("All points", tables=[Table(columns, rows, names=len(keys) + has_grid)])
+    columns = (*keys, *(["grid"] if has_grid else []), "time", *(["speed-up"] if has_speedups else []), *more)
+    lines = _speedup_lines(sweep) if has_speedups else []
+    return Section("All points", lines, tables=[Table(columns, rows, names=len(keys) + has_grid)])
 
 
 def _utilisations(trained: TrainingResult | None) -> tuple[str, str]:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.experiments.report.amounts import time_text, time_unit
+from quadrille.experiments.output.tables import duration
+from quadrille.experiments.report.amounts import time_unit
 from quadrille.experiments.report.charts import spans
 from quadrille.experiments.report.elements import Chart, Table
 
@@ -170,5 +171,5 @@ def _table(rectangles: Sequence[Rectangle], rows: Sequence[str]) -> Table:
     for rectangle in rectangles:
         seconds[rectangle.row, rectangle.category] += rectangle.end - rectangle.begin
     categories = list(dict.fromkeys(category for _, category in seconds))
-    cells = [(row, *(time_text(seconds[row, name]) for name in categories)) for row in rows]
+    cells = [(row, *(duration(seconds[row, name]) for name in categories)) for row in rows]
     return Table(("lane", *categories), cells)

@@ -75,17 +75,24 @@ def workload_text(workload: Workload) -> str:
 
 
 def model_name(gpt: GptSizes) -> str:
-    """The name of the model with these sizes, of any sequence and batch; empty for sizes without a name."""
+    """The name of the model with these sizes, of any sequence and batch; empty for sizes without a name.
+
+    The Llama and Llama 2 models of 7 and 13 billion parameters differ in the sequence alone.  Among models with these
+    sizes, the model with this sequence has precedence.
+    """
     from quadrille.algorithms.training.model_shapes import SHAPES
 
     architecture, experts = _architecture(gpt), _experts(gpt)
     sizes = (gpt.layers, gpt.hidden, gpt.heads, gpt.vocabulary, gpt.inner or 4 * gpt.hidden)
-    for name, shape in SHAPES.items():
-        if sizes == (shape.layers, shape.hidden, shape.heads, shape.vocabulary, shape.mlp) and (
-            architecture == shape.architecture and experts == shape.experts
-        ):
-            return name
-    return ""
+    sequence_of = {
+        name: shape.sequence
+        for name, shape in SHAPES.items()
+        if sizes == (shape.layers, shape.hidden, shape.heads, shape.vocabulary, shape.mlp)
+        and architecture == shape.architecture
+        and experts == shape.experts
+    }
+    exact = [name for name, sequence in sequence_of.items() if sequence == gpt.sequence]
+    return next(iter([*exact, *sequence_of]), "")
 
 
 def model_lines(workload: Workload) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.training.model_shapes import SHAPES, ModelShape
 from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.experiments.workloads.training import gpt_workload
-from quadrille.experiments.workloads.training_lines import sized_flag
+from quadrille.experiments.workloads.training_lines import model_name, sized_flag
 from tests.support.trainings import total_flops
 
 KNOWN = {
@@ -273,3 +274,15 @@ def test_config_files_that_cannot_be_are_refused_in_one_line(config, words, tmp_
         find_shape(str(path))
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_sizes_of_a_named_model_have_its_name(name):
+    """Llama and Llama 2 differ in the sequence alone."""
+    assert model_name(gpt_workload(gpt_from_shape(SHAPES[name], 8)).gpt) == name
+
+
+def test_a_named_model_keeps_a_name_with_another_sequence():
+    sizes = gpt_workload(gpt_from_shape(SHAPES["llama3-8b"], 8)).gpt
+    assert model_name(msgspec.structs.replace(sizes, sequence=sizes.sequence + 1)) == "llama3-8b"
+    assert model_name(msgspec.structs.replace(sizes, layers=sizes.layers + 1)) == ""

@@ -6,8 +6,8 @@ import pytest
 import quadrille
 from quadrille.experiments.predict.predict import record_and_prediction
 from quadrille.experiments.predict.prepared_experiment import prepare
-from quadrille.experiments.predict.roofline_figure import RooflineOp, recorded_ops, roofline_figure, roofline_ops
-from quadrille.experiments.workloads.product_peak import product_peak
+from quadrille.experiments.predict.roofline import Roofline, RooflineOp, recorded_ops, roofline, roofline_ops
+from quadrille.experiments.predict.roofline_figure import roofline_figure
 from quadrille.simulator.simulate import Shortcuts
 from quadrille.topologies.find_machine import find_machine
 from tests.support.quadrille import called
@@ -59,19 +59,19 @@ def test_no_op_of_a_training_step_is_above_the_roof(granularity):
     job = prepared([*GPT.split(), "--grid", "z=2,x=2"])
     _, prediction = record_and_prediction(job, granularity=granularity)
     ops = roofline_ops(job, prediction.timeline)
-    peak, memory = product_peak(job.experiment, job.machine, 1), job.machine.device.memory_bytes_per_second
+    device = roofline(job, ops)
     assert {op.kind for op in ops} == {"product", "attention", "function"}
-    assert all(op.rate <= min(peak, memory * op.intensity) * (1 + 1e-9) for op in ops)
+    assert all(device.share_of_roof(op) <= 1 + 1e-9 for op in ops)
     assert sum(op.seconds for op in ops) <= prediction.seconds
-    axes = roofline_figure(ops, peak, memory, "a job").axes[0]
+    axes = roofline_figure(device, "a job").axes[0]
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     assert sum(len(marks.get_offsets()) for marks in axes.collections) == len(ops)
-    assert max(axes.lines[0].get_ydata()) == peak
+    assert max(axes.lines[0].get_ydata()) == device.peak
     assert any(text.get_text().startswith("peak 312 Tflop/s") for text in axes.texts)
 
 
 def test_the_ridge_of_the_roof_is_peak_over_bandwidth():
-    axes = roofline_figure([RooflineOp("multiply", "product", 100.0, 10.0, 1.0)], 80.0, 20.0).axes[0]
+    axes = roofline_figure(Roofline((RooflineOp("multiply", "product", 100.0, 10.0, 1.0),), 80.0, 20.0)).axes[0]
     assert list(axes.lines[0].get_xdata())[1] == 4.0
     assert list(axes.lines[0].get_ydata())[1:] == [80.0, 80.0]
 

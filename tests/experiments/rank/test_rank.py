@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import replace
 from itertools import permutations
 
@@ -438,6 +439,9 @@ def test_the_page_has_simulated_and_modelled_times(capsys, tmp_path):
         "(1, 3)",
     ):
         assert word in page
+    rows = re.findall(r"^ \d+  .*$", page, re.MULTILINE)
+    assert len(rows) == 3
+    assert len(set(re.findall(r" (s|ms|us)(?= |$)", "\n".join(rows)))) == 1
     assert json.loads(path.read_text())["provenance"]["command"] == "quadrille rank"
 
 

@@ -48,6 +48,40 @@ def test_keys_that_are_left_over_have_a_chart_for_each_value_or_menus():
     assert [menu["bind"]["name"] for menu in chart.spec["params"]] == ["network ", "layout "]
 
 
+def points_table(points):
+    """The section of all points of a sweep with these points and times [s], and the cells under `speed-up`."""
+    rows = tuple(SweepRow(point=point, answer=SweepAnswer(seconds=seconds)) for point, seconds in points)
+    varied = {key: tuple(dict.fromkeys(point[key] for point, _ in points)) for key in points[0][0]}
+    sweep = Sweep(flags={}, varied=varied, best_grid=False, points=rows)
+    section = next(each for each in sweep_part(sweep, "a file").sections if each.title == "All points")
+    columns, cells = section.tables[0].columns, section.tables[0].rows
+    place = columns.index("speed-up") if "speed-up" in columns else None
+    return section, [] if place is None else [row[place] for row in cells]
+
+
+def test_a_speed_up_is_over_the_first_point_of_the_same_model():
+    times = {("a", "8"): 4.0, ("a", "16"): 2.0, ("b", "8"): 90.0, ("b", "16"): 60.0}
+    section, speedups = points_table([({"model": model, "gpus": gpus}, time) for (model, gpus), time in times.items()])
+    assert speedups == ["1", "2", "1", "1.5"]
+    assert section.lines == ["A speed-up is over the first point with the same model."]
+
+
+def test_points_of_one_job_compare_with_the_first_and_need_no_words():
+    section, speedups = points_table([({"gpus": "8"}, 3.0), ({"gpus": "16"}, 2.0)])
+    assert (section.lines, speedups) == ([], ["1", "1.5"])
+
+
+def test_points_of_different_jobs_have_no_speed_up():
+    section, speedups = points_table([({"gpt": "a"}, 3.0), ({"gpt": "b"}, 2.0)])
+    assert (section.lines, speedups) == ([], [])
+
+
+def test_times_of_a_table_have_one_unit():
+    section, _ = points_table([({"gpus": "8"}, 2.51), ({"gpus": "16"}, 5.94e-4)])
+    shown = section.tables[0].shown()
+    assert [row[shown.columns.index("time")] for row in shown.rows] == ["2.510 s", "0.0005940 s"]
+
+
 FINDINGS = [
     path for path in sorted(ROOT.glob("studies/*/results/*.json")) if "quadrille/findings/" in path.read_text()[:80]
 ]
