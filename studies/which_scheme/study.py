@@ -28,7 +28,7 @@ from quadrille.algorithms.figure_style import (
     number_axis,
     styled,
 )
-from quadrille.algorithms.passes.overlap import PRODUCT_OVERLAPS
+from quadrille.algorithms.passes.overlap import OVERLAPS
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.experiments.output.tables import UNKNOWN, percent, table
 from quadrille.experiments.rank.ranked_layouts import MEGATRON, LayoutQuestion, fastest_layouts
@@ -60,7 +60,7 @@ SMALL, LARGE = BATCHES = ("small", "large")
 EQUAL = 0.03
 """Relative difference of two times below which they count as equal: predictions are not more accurate."""
 OPTIONS = {
-    "overlap": ((frozenset(PRODUCT_OVERLAPS),),),
+    "overlap": ((frozenset(OVERLAPS),),),
     "recompute": (("none",), ("full",)),
     "pipeline-schedule": pass_orders(("1f1b", "interleaved"), (2,)),
 }
@@ -217,7 +217,7 @@ def which_scheme(asked: SchemeQuestion, options: StudyOptions) -> Findings:
     answers = answer_study_groups(jobs, layouts_of, [len(job.questions) for job in jobs], options)
     rows = [row for job, of_job in zip(jobs, answers, strict=True) for row in job.rows(of_job)]
     flags = {
-        "overlap": ",".join(PRODUCT_OVERLAPS),
+        "overlap": ",".join(OVERLAPS),
         "recompute": "none,full",
         "zero": "1",
         "sharing": str(asked.sharing),

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from quadrille.algorithms.passes.overlap import OVERLAPS
+from quadrille.algorithms.passes.overlap import OVERLAPS, PRODUCT_OVERLAPS
 from quadrille.algorithms.schedule.ops import Communication
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.experiments.predict.closed_form import ClosedFormModel
-from quadrille.experiments.predict.sampled_step import closed_form_step, sample_costs
+from quadrille.experiments.predict.sampled_step import closed_form_step, sample_costs, sampled_step
 from quadrille.experiments.predict.step_parts import NEITHER, OF_BOTH, OF_LAYERS, loops_by_op
-from quadrille.experiments.predict.training_step import simulated_step
+from quadrille.experiments.predict.training_step import simulated_ops, simulated_step
 from quadrille.experiments.sweep.layouts import Layout
 from quadrille.experiments.sweep.sweep_points import OneGrid, with_point_choices
 from quadrille.topologies.find_machine import find_machine
@@ -18,11 +18,11 @@ from quadrille.topologies.find_machine import find_machine
 GPT = "layers=6,hidden=1024,heads=16,sequence=1024,vocabulary=4096"
 
 
-def step(microbatches, overlaps, layers=6):
+def step(microbatches, overlaps, layers=6, grid="data=8,x=2"):
     options = {"zero": 1, "micro_batch": 1}
-    layout = Layout(
-        name="", gpt=GPT.replace("layers=6", f"layers={layers}"), grid="data=8,x=2", options=options
-    ).experiment(8 * microbatches)
+    layout = Layout(name="", gpt=GPT.replace("layers=6", f"layers={layers}"), grid=grid, options=options).experiment(
+        8 * microbatches
+    )
     execution = replace(layout.execution, overlaps=frozenset(overlaps))
     return with_point_choices(OneGrid(replace(layout, execution=execution), find_machine("h100-superpod", gpus=16)))
 
@@ -45,3 +45,20 @@ def test_ops_of_microbatches_count_in_both_loops_and_sums_over_data_once(microba
     assert sums
     assert OF_BOTH in loops.values()
     assert {loops[name] for name in sums} <= {OF_LAYERS, NEITHER}
+
+
+def sampled(overlaps):
+    """The step of eight microbatches for each data rank in four stages, from its sample."""
+    point = step(2, overlaps, layers=12, grid="pipeline=4,data=2,x=2")
+    experiment, machine = point.experiment, point.machine
+    model = ClosedFormModel(machine, experiment.dtype, 16, experiment.execution.choices, experiment.execution.threads)
+    return sampled_step(experiment, lambda sample: simulated_ops(sample, machine, "auto"), model)
+
+
+@pytest.mark.parametrize("of_data", [("ogr",), ("opg",), ("ogr", "opg")])
+def test_sums_over_data_beside_passes_of_a_pipeline_take_no_exposed_time_from_other_axes(of_data):
+    without, overlapped = sampled(PRODUCT_OVERLAPS), sampled((*PRODUCT_OVERLAPS, *of_data))
+    exposed, left = without.exposed_seconds_by_axis, overlapped.exposed_seconds_by_axis
+    assert left["x"] == pytest.approx(exposed["x"], rel=0.005)
+    assert left["data"] < exposed["data"]
+    assert overlapped.seconds < without.seconds
