@@ -10,6 +10,7 @@ from quadrille.algorithms.units import format_bytes_per_second, format_percent, 
 from quadrille.experiments.explain.explain import VIEW_NAMES
 from quadrille.experiments.explain.explanation import Explanation, is_link
 from quadrille.experiments.output.tables import duration
+from quadrille.experiments.predict.roofline import Roofline
 from quadrille.experiments.records.record_machine import network_of_answer
 from quadrille.experiments.report.amounts import keyed_amount_text
 from quadrille.experiments.report.elements import Part, Section, Table
@@ -17,6 +18,7 @@ from quadrille.experiments.report.link_drawing import links_section
 from quadrille.experiments.report.path_chart import path_section
 from quadrille.experiments.report.record_sections import causes_section
 from quadrille.experiments.report.repeat import repeat_section
+from quadrille.experiments.report.roofline_section import roofline_section
 
 MOST_ROWS = 200
 """Number of rows of a table of an answer."""
@@ -32,12 +34,15 @@ LONG = 200
 """Number of letters up to which a value is shown."""
 
 
-def explained_part(explanation: Explanation, source: str, facts: Mapping[str, object]) -> Part:
+def explained_part(
+    explanation: Explanation, source: str, facts: Mapping[str, object], roofline: Roofline | None = None
+) -> Part:
     """The part of a report about an explanation, or about an answer of `collective` or `flows`.
 
     Parameters
     ----------
     facts : keys of the file, for a table
+    roofline : roofline of an explained record; None if there is none
     """
     names = VIEW_NAMES.get(explanation.what, ("critical path", "mean rank"))
     title, verdict = _titles(explanation, source, facts)
@@ -46,6 +51,7 @@ def explained_part(explanation: Explanation, source: str, facts: Mapping[str, ob
         *path_section(explanation),
         *_flows_section(explanation),
         *links_section(explanation.links, network_of_answer(facts)),
+        *([roofline_section(roofline)] if roofline is not None else []),
         repeat_section(explanation.provenance or origin_of(facts), explanation.lacking),
         *_facts_sections({key: value for key, value in facts.items() if key not in SHOWN_ELSEWHERE}),
     ]
