@@ -1,16 +1,17 @@
 """Values that show themselves: rows of plain values as CSV text and as the HTML of a notebook, and short `repr`s."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from html import escape
 from io import StringIO
 from typing import Any
 
-from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
+from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds, unit_by_name
 
 ROWS_SHOWN = 60
 """Most rows of the table that a notebook shows."""
+FORMATS = {"s": format_seconds, "B/s": format_bytes_per_second, "B": format_bytes}
+"""The function that writes a number, by its base unit."""
 LINE_LENGTH = 200
 """Most characters of the line that `repr` of a result gives."""
 
@@ -130,8 +131,6 @@ def _cell(column: str, value: object) -> str:
         return ""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return escape(str(value))
-    by_name = (("seconds", format_seconds), ("bandwidth", format_bytes_per_second), ("bytes", format_bytes))
-    for word, formatted in by_name:
-        if re.search(rf"(^|_){word}($|_(?!per_(second|byte)))", column):
-            return formatted(value)
+    if formatted := FORMATS.get(unit_by_name(column)):
+        return formatted(value)
     return f"{value:.4g}" if isinstance(value, float) else str(value)

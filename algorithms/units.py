@@ -117,11 +117,31 @@ def parse_flops(text: str) -> float:
     return float(_scaled(bare, PREFIXES, "speed", "312TFLOP/s or 312e12"))
 
 
-def parse_measure(text: str, name: str) -> float:
-    """Returns the number that `text` names, in the base unit of the quantity that has this name.
+UNIT_WORDS = (
+    (r"flops_per_second", "FLOP/s"),
+    (r"bytes_per_second|bandwidth$", "B/s"),
+    (r"seconds_per_byte", "s/B"),
+    (r"(^|[_.])(seconds|s)(_|$)|latency$", "s"),
+    (r"(^|[_.])bytes(_|$)", "B"),
+)
+"""Words of a name, and the unit that they say; the first counts."""
 
-    The last words of the name tell the quantity: `latency` and `seconds` are times,
-    `bandwidth` and `bytes_per_second` data rates, `flops_per_second` speeds, `bytes` sizes.
+
+def unit_by_name(name: str) -> str:
+    """The base unit that the name of a quantity says; empty for a plain number.
+
+    It is for names that no type declares: settings of machines, and keys and columns of foreign files.
+
+    >>> [unit_by_name(name) for name in ("nic_latency", "busy_s", "bytes_sent_max", "bandwidth", "hosts")]
+    ['s', 's', 'B', 'B/s', '']
+    >>> unit_by_name("device.flops_per_second.float64"), unit_by_name("host.copy_seconds_per_byte")
+    ('FLOP/s', 's/B')
+    """
+    return next((unit for words, unit in UNIT_WORDS if re.search(words, name)), "")
+
+
+def parse_measure(text: str, name: str) -> float:
+    """Returns the number that `text` names, in the base unit that the name says (`unit_by_name`).
 
     >>> parse_measure("1.35us", "nic_latency"), parse_measure("400Gbit/s", "bandwidth_bytes_per_second")
     (1.35e-06, 50000000000.0)
@@ -132,13 +152,14 @@ def parse_measure(text: str, name: str) -> float:
     ------
     InputError : no number, a unit of another quantity, or a unit where the name has none
     """
-    if name.endswith(("_bytes_per_second", "bandwidth")):
+    unit = unit_by_name(name)
+    if unit == "B/s":
         return parse_rate(text)
-    if name.endswith(("_seconds", "latency")):
+    if unit == "s":
         return parse_seconds(text)
-    if "flops_per_second" in name:
+    if unit == "FLOP/s":
         return parse_flops(text)
-    if name.endswith("_bytes"):
+    if unit == "B":
         return float(_number_of_bytes(text, "size", "80GB, 64MiB or 4096"))
     return float(_scaled(text, {"": Fraction(1)}, "number", "8 or 0.5"))
 

@@ -19,21 +19,16 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 
+from quadrille.algorithms.field_units import declared_units, structs_of
+from quadrille.algorithms.units import unit_by_name
+
 DOCS = Path(__file__).resolve().parent
 REGION = re.compile(r"(<!-- generated: (\S+) ?(\S*) -->\n).*?(<!-- end -->)", re.DOTALL)
 WIDTH = "100"
 MANY = 4
 """A key that may be of so many types holds a value."""
-UNITS = (
-    (r"flops_per_second", "flop/s"),
-    (r"bytes_per_second", "bytes/s"),
-    (r"seconds_per_byte", "s/byte"),
-    (r"percent", "%"),
-    (r"(^|_)(seconds|busy_s)(_|$)", "s"),
-    (r"(^|_)bytes(_|$)", "bytes"),
-    (r"^flops_", "flop"),
-)
-"""The unit that a key's name says."""
+OTHER_UNITS = ((r"percent", "%"), (r"^flops_", "FLOP"))
+"""Words of the names of keys of records, and the units that they say beside those of `unit_by_name`."""
 
 
 # --- the command line ---------------------------------------------------------------------------------------------
@@ -89,7 +84,7 @@ def keys(name: str) -> Iterator[str]:
         waiting += [
             (inner, f"{path}.{key}" if path else key)
             for key in struct.__struct_fields__
-            for inner in structs(hints[key])
+            for inner in structs_of(hints[key])
         ]
 
 
@@ -101,8 +96,9 @@ def table_of_keys(struct: type[msgspec.Struct], path: str) -> Iterator[str]:
     yield from ("", first, "", "| key | type | unit | default | meaning |", "|---|---|---|---|---|")
     hints = get_type_hints(struct, include_extras=True)
     for field in msgspec.structs.fields(struct):
-        kind = in_words(hints[field.name])
-        cells = [f"`{field.encode_name}`", kind, unit(field.name), default(field), meanings.get(field.name, "")]
+        hint = hints[field.name]
+        words = [in_words(hint), unit(field.name, hint), default(field)]
+        cells = [f"`{field.encode_name}`", *words, meanings.get(field.name, "")]
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -127,14 +123,6 @@ def described(struct: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
             meanings |= {name: f"{meanings[name]} {line.strip()}" for name in names}
     paragraphs = [" ".join(part.split()) for part in first.strip().split("\n\n")]
     return "\n\n".join(part for part in paragraphs if not part.startswith(">>>")), meanings
-
-
-def structs(hint: Any) -> Iterator[type[msgspec.Struct]]:
-    """The structs that a type contains, at any depth."""
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        yield hint
-    for part in get_args(hint):
-        yield from structs(part)
 
 
 def in_words(hint: Any) -> str:
@@ -167,9 +155,15 @@ def plural(hint: Any) -> str:
     return f"{words}s" if words in ("number", "whole number", "table", "value") else words
 
 
-def unit(key: str) -> str:
-    """The unit that a key's name says; empty where it says none."""
-    return next((name for pattern, name in UNITS if re.search(pattern, key)), "")
+def unit(key: str, hint: Any) -> str:
+    """The unit that a key's type declares, or else that its name says; empty where neither says one.
+
+    >>> from quadrille.algorithms.field_units import Bytes
+    >>> unit("size", Bytes | None), unit("wall_seconds", float), unit("flops_sum", float), unit("ranks", int)
+    ('B', 's', 'FLOP', '')
+    """
+    by_name = unit_by_name(key) or next((name for words, name in OTHER_UNITS if re.search(words, key)), "")
+    return next(declared_units(hint), by_name)
 
 
 def default(field: msgspec.structs.FieldInfo) -> str:

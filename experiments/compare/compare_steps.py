@@ -8,10 +8,12 @@ operations of the predicted record:
 
 import re
 from collections.abc import Iterator
+from typing import Annotated
 
 import msgspec
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.field_units import Seconds, Share, in_unit
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.percentiles import percentiles
 from quadrille.algorithms.formats.record import Record, device_bytes, interval_known, load_record
@@ -49,16 +51,16 @@ class StepComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     predicted: str
     measured: str
-    seconds: PredictedAndMeasured
-    relative_error: float | None
-    measured_low_seconds: float
-    measured_high_seconds: float
+    seconds: Annotated[PredictedAndMeasured, in_unit("s")]
+    relative_error: Share | None
+    measured_low_seconds: Seconds
+    measured_high_seconds: Seconds
     steps: int
     left_out: int
     within_noise: bool | None
-    tokens_per_second_per_gpu: PredictedAndMeasured | None
-    flops_per_second_per_gpu: PredictedAndMeasured | None
-    memory_bytes: PredictedAndMeasured | None
+    tokens_per_second_per_gpu: Annotated[PredictedAndMeasured, in_unit("1")] | None
+    flops_per_second_per_gpu: Annotated[PredictedAndMeasured, in_unit("FLOP/s")] | None
+    memory_bytes: Annotated[PredictedAndMeasured, in_unit("B")] | None
     verdict: str
     provenance: Provenance | None = None
 

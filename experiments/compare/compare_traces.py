@@ -7,11 +7,12 @@ the ranks that were traced, predicted times those of the mean rank.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.field_units import Seconds, in_unit
 from quadrille.algorithms.formats.record import Record
 from quadrille.algorithms.provenance import Provenance
 from quadrille.experiments.compare.comparison import PredictedAndMeasured
@@ -46,9 +47,9 @@ class ComparedCollective(msgspec.Struct, frozen=True, kw_only=True):
     kind: CallKind
     members: int | None
     calls: PredictedAndMeasured
-    bytes: PredictedAndMeasured
-    seconds: PredictedAndMeasured
-    exposed_seconds: PredictedAndMeasured
+    bytes: Annotated[PredictedAndMeasured, in_unit("B")]
+    seconds: Annotated[PredictedAndMeasured, in_unit("s")]
+    exposed_seconds: Annotated[PredictedAndMeasured, in_unit("s")]
 
 
 class ComparedRank(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,15 +65,15 @@ class ComparedRank(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int
     file: str
-    seconds: float
-    computing_seconds: float
-    exposed_communication_seconds: float
-    hidden_communication_seconds: float
-    idle_seconds: float
-    waiting_seconds: float | None = None
-    transfer_seconds: float | None = None
-    delay_seconds: float | None = None
-    path_seconds: float | None = None
+    seconds: Seconds
+    computing_seconds: Seconds
+    exposed_communication_seconds: Seconds
+    hidden_communication_seconds: Seconds
+    idle_seconds: Seconds
+    waiting_seconds: Seconds | None = None
+    transfer_seconds: Seconds | None = None
+    delay_seconds: Seconds | None = None
+    path_seconds: Seconds | None = None
 
 
 class TraceComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,12 +88,12 @@ class TraceComparison(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     predicted_file: str
-    seconds: PredictedAndMeasured
-    states: dict[State, PredictedAndMeasured]
-    overlap: PredictedAndMeasured
+    seconds: Annotated[PredictedAndMeasured, in_unit("s")]
+    states: dict[State, Annotated[PredictedAndMeasured, in_unit("s")]]
+    overlap: Annotated[PredictedAndMeasured, in_unit("share")]
     collectives: tuple[ComparedCollective, ...]
     ranks: tuple[ComparedRank, ...]
-    path: dict[State, float] = {}
+    path: dict[State, Seconds] = {}
     iterations: int = 1
     remarks: tuple[str, ...] = ()
     provenance: Provenance | None = None

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.field_units import BytesPerSecond
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.units import format_bytes_per_second, parse_rate
@@ -59,7 +60,7 @@ class LaboratoryStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     topology: str
     addresses: dict[str, str]
     namespaces: dict[str, str]
-    bytes_per_second: dict[str, float]
+    bytes_per_second: dict[str, BytesPerSecond]
     owner: int | None
     abandoned: bool
 

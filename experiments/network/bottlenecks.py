@@ -4,6 +4,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from quadrille.algorithms.field_units import Bytes, Seconds, Share
 from quadrille.topologies.network import Floats, Network
 
 MOST_BOTTLENECKS = 8
@@ -25,9 +26,9 @@ class LinkUse(msgspec.Struct, frozen=True, kw_only=True):
 
     link: str
     alike: int
-    bytes: float
-    utilisation: float
-    busy_s: float
+    bytes: Bytes
+    utilisation: Share
+    busy_s: Seconds
 
 
 def bottlenecks(net: Network, link_bytes: Floats, busy_seconds: Floats, seconds: float) -> tuple[LinkUse, ...]:

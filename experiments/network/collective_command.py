@@ -8,6 +8,7 @@ import msgspec
 
 from quadrille.algorithms.collectives.nccl.tuning_constants import Protocol
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.field_units import BytesPerSecond, Seconds, Share, WholeBytes
 from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.ops import CollectiveKind
@@ -51,7 +52,7 @@ class CollectiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     kind: CollectiveKind
-    bytes: int
+    bytes: WholeBytes
     gpus: int
     group: int
     stride: int
@@ -61,18 +62,18 @@ class CollectiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
     placement: str
     collectives: str
     shards: Shards
-    shards_bound: float
+    shards_bound: Share
     algorithm: str
     protocol: Protocol | None
     channels: int
     different_paths: int
     why: str
-    seconds: float
-    algorithm_bandwidth: float | None
-    bus_bandwidth: float | None
+    seconds: Seconds
+    algorithm_bandwidth: BytesPerSecond | None
+    bus_bandwidth: BytesPerSecond | None
     bus_bandwidth_formula: str
-    seconds_by_part: dict[PathPart, float] | None
-    mean_seconds_by_part: dict[PathPart, float] | None
+    seconds_by_part: dict[PathPart, Seconds] | None
+    mean_seconds_by_part: dict[PathPart, Seconds] | None
     bottlenecks: tuple[LinkUse, ...]
     method: str
     events: int
@@ -82,9 +83,9 @@ class CollectiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
     flow_classes: int
     folded: bool
     not_folded_reason: str
-    error_seconds: float
-    wall_seconds: float
-    peak_memory_bytes: int
+    error_seconds: Seconds
+    wall_seconds: Seconds
+    peak_memory_bytes: WholeBytes
     provenance: Provenance
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.field_units import Bytes, Seconds, Share, WholeBytes
 from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.units import format_bytes, format_percent, format_seconds
@@ -51,9 +52,9 @@ class LinkTraffic(msgspec.Struct, frozen=True):
     """The bytes of a link, the time in which any flow used it [s], and bytes / (bandwidth · makespan)."""
 
     link: str
-    bytes: float
-    busy_s: float
-    utilisation: float
+    bytes: Bytes
+    busy_s: Seconds
+    utilisation: Share
 
 
 class FlowsAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,15 +75,15 @@ class FlowsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     machine: ModelledMachine
     routing: str
     weights: Weights
-    finish_s: list[float]
-    makespan_s: float
-    seconds_by_part: dict[PathPart, float]
-    mean_seconds_by_part: dict[PathPart, float]
+    finish_s: list[Seconds]
+    makespan_s: Seconds
+    seconds_by_part: dict[PathPart, Seconds]
+    mean_seconds_by_part: dict[PathPart, Seconds]
     last: list[LateFlow]
     links: list[LinkTraffic]
     events: int
-    wall_seconds: float
-    peak_memory_bytes: int
+    wall_seconds: Seconds
+    peak_memory_bytes: WholeBytes
     provenance: Provenance
 
 

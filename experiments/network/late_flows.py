@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from quadrille.algorithms.field_units import Bytes, Seconds, Share
 from quadrille.algorithms.formats.record import PathPart
 from quadrille.experiments.network.traffic_file import TrafficRows
 from quadrille.topologies.network import Network
@@ -28,7 +29,7 @@ class LimitingLink(msgspec.Struct, frozen=True):
     """A link of a flow's route, and its utilisation while the flow ran."""
 
     link: str
-    utilisation: float
+    utilisation: Share
 
 
 class LateFlow(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,10 +45,10 @@ class LateFlow(msgspec.Struct, frozen=True, kw_only=True):
     row: int
     source: int
     destination: int
-    bytes: float
-    start_s: float
-    finish_s: float
-    seconds_by_part: dict[PathPart, float]
+    bytes: Bytes
+    start_s: Seconds
+    finish_s: Seconds
+    seconds_by_part: dict[PathPart, Seconds]
     held_by: tuple[LimitingLink, ...]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from quadrille.algorithms.field_units import Seconds, Share
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.units import format_percent, format_seconds
 from quadrille.experiments.output.destinations import write_or_show
@@ -28,8 +29,8 @@ class NodeOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     nodes: tuple[str, ...]
-    seconds: float
-    against_given: float
+    seconds: Seconds
+    against_given: Share
 
 
 class NodeOrders(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +49,7 @@ class NodeOrders(msgspec.Struct, frozen=True, kw_only=True):
     best: str
     orders: tuple[NodeOrder, ...]
     classes: int
-    healthy_seconds: float | None
+    healthy_seconds: Seconds | None
     provenance: Provenance
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from quadrille.algorithms.analysis.graph_steps import with_steps
 from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.field_units import Bytes, Seconds, WholeBytes
 from quadrille.algorithms.formats.message_graph import MessageGraph
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.units import format_bytes, format_percent, format_seconds
@@ -47,13 +48,13 @@ class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True):
     ranks: int
     calculations: int
     messages: int
-    bytes: float
-    makespan_s: float
-    finish_s: list[float]
-    calculating_s: list[float]
+    bytes: Bytes
+    makespan_s: Seconds
+    finish_s: list[Seconds]
+    calculating_s: list[Seconds]
     links: list[LinkTraffic]
-    wall_seconds: float
-    peak_memory_bytes: int
+    wall_seconds: Seconds
+    peak_memory_bytes: WholeBytes
     provenance: Provenance
 
 

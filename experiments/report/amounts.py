@@ -51,24 +51,22 @@ def flops_text(rate: float) -> str:
     return f"{rate / factor:.4g} {unit}"
 
 
-def keyed_amount_text(key: str, value: float) -> str:
-    """A number as text, with the unit that the last words of its key tell.
+def amount_text(value: float, unit: str) -> str:
+    """A number in a base unit as text; a unit without a format of its own is that of a plain number.
 
-    >>> keyed_amount_text("latency_seconds", 1.26e-3), keyed_amount_text("memory_bytes", 2**26)
-    ('1.26 ms', '64 MiB')
-    >>> keyed_amount_text("bandwidth", 1.555e12), keyed_amount_text("flops_per_second.float64", 1.95e13)
-    ('1555 GB/s', '19.5 TFLOP/s')
-    >>> keyed_amount_text("utilisation", 0.98), keyed_amount_text("alike", 16)
-    ('98.0 %', '16')
+    >>> amount_text(1.26e-3, "s"), amount_text(2**26, "B"), amount_text(0.98, "share"), amount_text(16, "")
+    ('1.26 ms', '64 MiB', '98.0 %', '16')
+    >>> amount_text(1.555e12, "B/s"), amount_text(1.95e13, "FLOP/s"), amount_text(0.5, "")
+    ('1555 GB/s', '19.5 TFLOP/s', '0.5')
     """
-    if "flops_per_second" in key:
+    if unit == "FLOP/s":
         return flops_text(value)
-    if key.endswith(("bytes_per_second", "bandwidth")):
+    if unit == "B/s":
         return f"{value / GB:.4g} GB/s"
-    if key.endswith(("seconds", "_s", "latency")):
+    if unit == "s":
         return format_seconds(value)
-    if key.endswith("bytes"):
+    if unit == "B":
         return format_bytes(value)
-    if key == "utilisation":
+    if unit == "share":
         return format_percent(value)
     return f"{value:.0f}" if float(value).is_integer() and abs(value) < LEAST_SCIENTIFIC else f"{value:.6g}"

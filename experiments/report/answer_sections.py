@@ -1,22 +1,25 @@
 """The parts of a report about other answers: what `explain` explains, and answers of which only tables are known."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.short_names import hyphenated
-from quadrille.algorithms.units import format_bytes_per_second, format_percent, format_seconds
+from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_percent, format_seconds
 from quadrille.experiments.explain.explain import VIEW_NAMES
 from quadrille.experiments.explain.explanation import Explanation, is_link
 from quadrille.experiments.output.tables import duration
+from quadrille.experiments.predict.roofline import Roofline
 from quadrille.experiments.records.record_machine import network_of_answer
-from quadrille.experiments.report.amounts import keyed_amount_text
+from quadrille.experiments.report.amounts import amount_text
+from quadrille.experiments.report.answer_units import unit_of_key
 from quadrille.experiments.report.elements import Part, Section, Table
 from quadrille.experiments.report.link_drawing import links_section
 from quadrille.experiments.report.path_chart import path_section
 from quadrille.experiments.report.record_sections import causes_section
 from quadrille.experiments.report.repeat import repeat_section
+from quadrille.experiments.report.roofline_section import roofline_section
 
 MOST_ROWS = 200
 """Number of rows of a table of an answer."""
@@ -28,17 +31,23 @@ SHOWN_ELSEWHERE = {
     *("wall_seconds", "peak_memory_bytes", "shards", "shards_bound", "stride", "concurrent", "method"),
 }
 """Keys that other sections show, and keys about the simulation rather than about its answer."""
+UnitOfKey = Callable[[str], str]
+"""A function from the path of a key to the unit of its values; empty for plain numbers."""
 LONG = 200
 """Number of letters up to which a value is shown."""
 
 
-def explained_part(explanation: Explanation, source: str, facts: Mapping[str, object]) -> Part:
+def explained_part(
+    explanation: Explanation, source: str, facts: Mapping[str, object], roofline: Roofline | None = None
+) -> Part:
     """The part of a report about an explanation, or about an answer of `collective` or `flows`.
 
     Parameters
     ----------
     facts : keys of the file, for a table
+    roofline : roofline of an explained record; None if there is none
     """
+    unit = unit_of_key(str(facts.get("schema", "")))
     names = VIEW_NAMES.get(explanation.what, ("critical path", "mean rank"))
     title, verdict = _titles(explanation, source, facts)
     sections = [
@@ -46,8 +55,9 @@ def explained_part(explanation: Explanation, source: str, facts: Mapping[str, ob
         *path_section(explanation),
         *_flows_section(explanation),
         *links_section(explanation.links, network_of_answer(facts)),
+        *([roofline_section(roofline)] if roofline is not None else []),
         repeat_section(explanation.provenance or origin_of(facts), explanation.lacking),
-        *_facts_sections({key: value for key, value in facts.items() if key not in SHOWN_ELSEWHERE}),
+        *_facts_sections({key: value for key, value in facts.items() if key not in SHOWN_ELSEWHERE}, unit),
     ]
     has_causes = explanation.path_seconds_by_part or explanation.mean_seconds_by_part
     points = [_sentence(line) for line in explanation.summary[1 if has_causes else 0 :]]
@@ -61,7 +71,7 @@ def _titles(explanation: Explanation, source: str, facts: Mapping[str, object]) 
     name = machine.get("name", "") if isinstance(machine, dict) else machine
     if explanation.what == "collective" and "kind" in facts:
         words = hyphenated(str(facts["kind"]))
-        where = f"{_value('bytes', facts.get('bytes'))} on {facts.get('gpus', '?')} GPUs of {name}"
+        where = f"{_bytes_text(facts.get('bytes'))} on {facts.get('gpus', '?')} GPUs of {name}"
         rate = facts.get("bus_bandwidth")
         rates = f" ({format_bytes_per_second(float(str(rate)))} bus bandwidth)" if rate else ""
         return f"Collective: {words} of {where}", (f"The {words} of {where} is predicted to take {took}{rates}{bound}.")
@@ -97,7 +107,7 @@ def _flows_section(explanation: Explanation) -> Iterator[Section]:
             f"{flow.source} > {flow.destination}",
             ", ".join(link.link for link in flow.held_by),
             str(flow.row),
-            _value("bytes", flow.bytes),
+            format_bytes(flow.bytes),
             duration(flow.start_s),
             duration(flow.finish_s),
         )
@@ -121,33 +131,33 @@ def tables_part(facts: Mapping[str, object], schema: str, source: str) -> Part:
     seconds = next((facts[key] for key in ("seconds", "makespan_s") if isinstance(facts.get(key), int | float)), None)
     amount = "" if seconds is None else format_seconds(float(str(seconds)))
     verdict = f"It takes {amount}." if amount else f"The answer of kind {kind}."
-    sections = [*_facts_sections(facts), repeat_section(origin_of(facts))]
+    sections = [*_facts_sections(facts, unit_of_key(schema)), repeat_section(origin_of(facts))]
     return Part(f"{kind.replace('-', ' ').capitalize()}: {source}", verdict, [], sections, source, amount)
 
 
-def _facts_sections(facts: Mapping[str, object]) -> Iterator[Section]:
+def _facts_sections(facts: Mapping[str, object], unit: UnitOfKey) -> Iterator[Section]:
     """A table of the plain values, and a table for each list of rows."""
     plain = {key: value for key, value in facts.items() if not isinstance(value, list | dict) and key != "schema"}
-    rows = [(_heading(key), _value(key, value)) for key, value in plain.items() if value not in (None, "")]
+    rows = [(_heading(key), _value(key, value, unit)) for key, value in plain.items() if value not in (None, "")]
     tables = [Table(("", ""), rows, names=2)] if rows else []
     for key, value in facts.items():
         if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
-            tables.append(_rows_table(_heading(key), value))
+            tables.append(_rows_table(key, value, unit))
         elif isinstance(value, list) and value and not any(isinstance(row, list) for row in value):
-            tables.append(Table((_heading(key),), [(_value(key, item),) for item in value[:MOST_ROWS]], names=1))
+            tables.append(Table((_heading(key),), [(_value(key, item, unit),) for item in value[:MOST_ROWS]], names=1))
         elif isinstance(value, dict) and value and key != "provenance":
-            cells = [(_heading(str(name)), _value(str(name), item)) for name, item in value.items()]
+            cells = [(_heading(str(name)), _value(f"{key}.{name}", item, unit)) for name, item in value.items()]
             tables.append(Table((_heading(key), ""), cells, names=2))
     if tables:
         yield Section("Values", tables=tables)
 
 
-def _rows_table(title: str, rows: Sequence[Mapping[str, object]]) -> Table:
-    """A table with a column for each key."""
+def _rows_table(key: str, rows: Sequence[Mapping[str, object]], unit: UnitOfKey) -> Table:
+    """A table with a column for each key of the rows."""
     keys = list(dict.fromkeys(name for row in rows for name in row))
-    cells = [tuple(_value(key, row.get(key)) for key in keys) for row in rows[:MOST_ROWS]]
+    cells = [tuple(_value(f"{key}.{name}", row.get(name), unit) for name in keys) for row in rows[:MOST_ROWS]]
     more = f", the first {MOST_ROWS} of {len(rows):,}" if len(rows) > MOST_ROWS else ""
-    return Table([_heading(key) for key in keys], cells, names=len(keys), title=title + more)
+    return Table([_heading(name) for name in keys], cells, names=len(keys), title=_heading(key) + more)
 
 
 def _heading(key: str) -> str:
@@ -160,24 +170,36 @@ def _heading(key: str) -> str:
     return bare.replace("_", " ")
 
 
-def _value(key: str, value: object) -> str:
-    """A value as text; times, sizes and rates, which the key tells, have their unit.
+def _value(path: str, value: object, unit: UnitOfKey) -> str:
+    """A value as text; a number has the unit of its key.
 
-    >>> _value("busy_s", 0.00126), _value("bytes", 67108864), _value("bus_bandwidth", 7.9e10), _value("ratio", 0.98)
-    ('1.26 ms', '64 MiB', '79 GB/s', '0.98')
+    >>> unit = unit_of_key("quadrille/flows/1")
+    >>> _value("links.busy_s", 0.00126, unit), _value("links.bytes", 67108864.0, unit), _value("events", 12, unit)
+    ('1.26 ms', '64 MiB', '12')
+
+    Parameters
+    ----------
+    path : names of the keys from the answer to the value, joined by points
     """
     if isinstance(value, list):
-        return ", ".join(_value(key, item) for item in value)
+        return ", ".join(_value(path, item, unit) for item in value)
     if isinstance(value, dict):
-        return ", ".join(f"{_heading(str(name))} {_value(str(name), item)}" for name, item in value.items())
+        return ", ".join(
+            f"{_heading(str(name))} {_value(f'{path}.{name}', item, unit)}" for name, item in value.items()
+        )
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return keyed_amount_text(key, value)
+        return amount_text(value, unit(path))
     return _text(value)
 
 
 def _sentence(line: str) -> str:
     """A line as a sentence; a line that begins with the name of a link keeps its small letter."""
     return (line if is_link(line.partition(" ")[0]) else f"{line[:1].upper()}{line[1:]}") + "."
+
+
+def _bytes_text(size: object) -> str:
+    """A size of an answer; empty for an answer that lacks it."""
+    return format_bytes(size) if isinstance(size, int | float) else ""
 
 
 def _text(value: object) -> str:

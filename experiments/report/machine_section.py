@@ -1,8 +1,9 @@
 """The section of the machine of a record: its numbers with their sources, where the machine has a name."""
 
 from quadrille.algorithms.formats.record import Record
+from quadrille.algorithms.units import unit_by_name
 from quadrille.experiments.records.record_machine import RecordMachine
-from quadrille.experiments.report.amounts import keyed_amount_text
+from quadrille.experiments.report.amounts import amount_text
 from quadrille.experiments.report.elements import Section, Table
 from quadrille.topologies.find_machine import path_of
 from quadrille.topologies.machines.machine_catalogue import machine, quantities_of
@@ -30,7 +31,7 @@ def machine_section(record: Record, built: RecordMachine) -> Section:
     rows = [
         (
             path,
-            quantity.value if isinstance(quantity.value, str) else keyed_amount_text(path, quantity.value),
+            quantity.value if isinstance(quantity.value, str) else amount_text(quantity.value, unit_by_name(path)),
             quantity.source,
         )
         for quantity in quantities_of(named)

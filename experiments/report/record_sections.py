@@ -11,6 +11,7 @@ from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.algorithms.units import NOISE_SECONDS, format_bytes, format_seconds
 from quadrille.experiments.explain.explanation import Explanation, explain_record
 from quadrille.experiments.output.tables import duration, percent
+from quadrille.experiments.predict.roofline import Roofline
 from quadrille.experiments.records.record_machine import RecordMachine
 from quadrille.experiments.records.record_table import activity, op_description, shown_ops
 from quadrille.experiments.report.amounts import memory_unit, time_unit
@@ -22,6 +23,7 @@ from quadrille.experiments.report.machine_section import machine_section
 from quadrille.experiments.report.palette import axis_colour
 from quadrille.experiments.report.path_chart import path_section
 from quadrille.experiments.report.repeat import repeat_section, without_command
+from quadrille.experiments.report.roofline_section import roofline_section
 from quadrille.experiments.report.timeline_chart import timeline_chart
 from quadrille.experiments.report.verdict import record_points, record_verdict
 from quadrille.experiments.workloads.training_lines import (
@@ -35,13 +37,14 @@ LEAST_SHARE = 0.02
 """Share of a device's memory from which the device's memory is drawn beside that of a rank."""
 
 
-def record_part(record: Record, source: str, timeline: Timeline | None) -> Part:
+def record_part(record: Record, source: str, timeline: Timeline | None, roofline: Roofline | None = None) -> Part:
     """The part of a report about a record.
 
     Parameters
     ----------
     source : name of the record's file
     timeline : timeline of the run; None if there is no file of it
+    roofline : roofline of the record; None if its machine or its ops are unknown
     """
     explanation = explain_record(record)
     machine = RecordMachine.of(record)
@@ -53,6 +56,7 @@ def record_part(record: Record, source: str, timeline: Timeline | None) -> Part:
         *axis_levels_section(record, machine.machine if machine.network is not None else None, exposed_by_axis(record)),
         *path_section(explanation),
         *links_section(explanation.links, machine.network, next(map(_sentence, explanation.lacking), "")),
+        *([roofline_section(roofline)] if roofline is not None else []),
         _ops_section(record),
         repeat_section(record.provenance, explanation.lacking),
         _experiment_section(record),

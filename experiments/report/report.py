@@ -27,6 +27,7 @@ from quadrille.experiments.explain.explanation import SCHEMA as EXPLANATION
 from quadrille.experiments.explain.explanation import Explanation
 from quadrille.experiments.import_.file_kinds import refusal
 from quadrille.experiments.output.destinations import check_paths_differ
+from quadrille.experiments.predict.roofline import Roofline
 from quadrille.experiments.rank.grids_report import GridsAnswer
 from quadrille.experiments.rank.ranking import SCHEMA as RANKING
 from quadrille.experiments.rank.schemes_report import SchemesAnswer
@@ -47,9 +48,16 @@ from quadrille.experiments.sweep.training_study import Findings
 from quadrille.experiments.what_if.compare_predictions import SCHEMA as PREDICTIONS
 from quadrille.experiments.what_if.compare_predictions import Predictions
 
+RooflineOfFile = Callable[[str], Roofline | None]
+"""A function that returns the roofline of a record, by path; None if the record has none."""
+EXPLAINED_RECORDS = ("predicted record", "measured record")
 ACCEPTED = "the JSON of simulate, run, compare, rank, sweep, explain or collective is accepted"
 FILES_OF_INPUT = ("quadrille/machine/", "quadrille/experiment/", "quadrille/timeline/", "quadrille/topology/")
 """Beginnings of schemas of files that are no answers."""
+
+
+def no_roofline(_: str) -> None:
+    """The roofline of a record whose experiment is not prepared."""
 
 
 def check_report(path: str, read: Mapping[str, str], flag: str = "--out") -> None:
@@ -75,7 +83,9 @@ def check_report(path: str, read: Mapping[str, str], flag: str = "--out") -> Non
         raise InputError(f"{flag} {error}") from None
 
 
-def report(paths: Sequence[str], out: str, command: Sequence[str] = ()) -> None:
+def report(
+    paths: Sequence[str], out: str, command: Sequence[str] = (), rooflines: RooflineOfFile = no_roofline
+) -> None:
     """Writes the report of records and answers.
 
     Parameters
@@ -83,6 +93,7 @@ def report(paths: Sequence[str], out: str, command: Sequence[str] = ()) -> None:
     paths : files, in the order of the page
     out : path of the HTML file
     command : words of the command line, for the foot of the page
+    rooflines : function that returns the roofline of a record, by path
 
     Raises
     ------
@@ -93,7 +104,7 @@ def report(paths: Sequence[str], out: str, command: Sequence[str] = ()) -> None:
             "report needs at least one RECORD: the JSON of simulate, run, compare, rank, sweep or collective"
         )
     check_report(out, {f"RECORD {number}": path for number, path in enumerate(paths, 1)})
-    write_report(parts_of_files(paths), out, command)
+    write_report(parts_of_files(paths, rooflines=rooflines), out, command)
 
 
 def write_report(parts: Sequence[Part], out: str, command: Sequence[str] = ()) -> None:
@@ -115,12 +126,15 @@ def report_text(parts: Sequence[Part], command: Sequence[str] = ()) -> str:
     return page_text(parts, title=title, made_by=made_by)
 
 
-def parts_of_files(paths: Sequence[str], names: Mapping[str, str] | None = None) -> list[Part]:
+def parts_of_files(
+    paths: Sequence[str], names: Mapping[str, str] | None = None, rooflines: RooflineOfFile = no_roofline
+) -> list[Part]:
     """The parts of a report about these files; predicted and measured records of one problem are compared first.
 
     Parameters
     ----------
     names : names of files on the page, by path; by default the path
+    rooflines : function that returns the roofline of a record, by path
 
     Raises
     ------
@@ -129,28 +143,31 @@ def parts_of_files(paths: Sequence[str], names: Mapping[str, str] | None = None)
     parts, records = [], []
     for path in paths:
         source = (names or {}).get(path, path)
-        part, record = _part_of_file(path, source)
+        part, record = _part_of_file(path, source, rooflines)
         parts.append(part)
         records += [(source, record)] if record is not None else []
     return [*_comparisons(records), *parts]
 
 
-def _part_of_file(path: str, source: str) -> tuple[Part, Record | None]:
+def _part_of_file(path: str, source: str, rooflines: RooflineOfFile) -> tuple[Part, Record | None]:
     """The part of a report about a file, and its record if it is one."""
     if error := refusal(path, ACCEPTED):
         raise error
     schema = schema_of(path)
+    if schema == EXPLANATION:
+        return _explanation_part(path, source, rooflines), None
     if schema in MAKERS:
         return MAKERS[schema](path, source), None
     if schema.startswith(FILES_OF_INPUT):
         raise InputError(f"{path} has the schema {schema!r:.60}: {ACCEPTED}")
     kind = schema.rpartition("/")[0]
-    if readable := [accepted for accepted in MAKERS if accepted.rpartition("/")[0] == kind]:
+    if readable := [accepted for accepted in (*MAKERS, EXPLANATION) if accepted.rpartition("/")[0] == kind]:
         raise InputError(f"{path} has the schema {schema!r:.60}: this Quadrille reads {' and '.join(readable)}")
     if schema.startswith("quadrille/") and not schema.startswith("quadrille/record/"):
         return tables_part(_facts(path), schema, source), None
     record, beside = load_record(path), timeline_path(path)
-    return record_part(record, source, load_timeline(beside) if is_file(beside) else None), record
+    timeline = load_timeline(beside) if is_file(beside) else None
+    return record_part(record, source, timeline, rooflines(path)), record
 
 
 def _comparisons(records: Sequence[tuple[str, Record]]) -> Iterator[Part]:
@@ -202,8 +219,10 @@ def _check_part(path: str, source: str) -> Part:
     return check_part(schema_files.read(path, CheckedLog, CHECK), source)
 
 
-def _explanation_part(path: str, source: str) -> Part:
-    return explained_part(schema_files.read(path, Explanation, EXPLANATION), source, {})
+def _explanation_part(path: str, source: str, rooflines: RooflineOfFile) -> Part:
+    explanation = schema_files.read(path, Explanation, EXPLANATION)
+    is_record = explanation.file != "" and explanation.what in EXPLAINED_RECORDS and is_file(explanation.file)
+    return explained_part(explanation, source, {}, rooflines(explanation.file) if is_record else None)
 
 
 def _predictions_part(path: str, source: str) -> Part:
@@ -221,7 +240,6 @@ MAKERS: Mapping[str, Callable[[str, str], Part]] = {
     SWEEP: _sweep_part,
     FINDINGS: _findings_part,
     CHECK: _check_part,
-    EXPLANATION: _explanation_part,
     PREDICTIONS: _predictions_part,
     **dict.fromkeys(EXPLAINABLE_SCHEMAS, _explained_part),
 }

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from quadrille.algorithms.field_units import BytesPerSecond, Seconds, Share, WholeBytes
 from quadrille.algorithms.provenance import Provenance
 from quadrille.experiments.traces.busy_times import busy_of, exposed_within, split_time
 from quadrille.experiments.traces.collective_calls import CallKind
@@ -30,8 +31,8 @@ class WorkTime(msgspec.Struct, frozen=True):
     """
 
     work: Work
-    share_seconds: float
-    kernel_seconds: float
+    share_seconds: Seconds
+    kernel_seconds: Seconds
     count: int
 
 
@@ -40,9 +41,9 @@ class KernelTime(msgspec.Struct, frozen=True):
 
     name: str
     work: Work
-    seconds: float
+    seconds: Seconds
     count: int
-    median_seconds: float
+    median_seconds: Seconds
 
 
 class CollectiveTime(msgspec.Struct, frozen=True):
@@ -59,22 +60,22 @@ class CollectiveTime(msgspec.Struct, frozen=True):
 
     kind: CallKind
     label: str
-    bytes: int | None
+    bytes: WholeBytes | None
     members: int | None
     group: str
     count: int
-    seconds: float
-    exposed_seconds: float
-    median_seconds: float
-    algorithm_bandwidth: float | None
-    bus_bandwidth: float | None
+    seconds: Seconds
+    exposed_seconds: Seconds
+    median_seconds: Seconds
+    algorithm_bandwidth: BytesPerSecond | None
+    bus_bandwidth: BytesPerSecond | None
 
 
 class StreamTime(msgspec.Struct, frozen=True):
     """A stream: its busy time in an iteration [s], and its runs in all iterations."""
 
     name: str
-    seconds: float
+    seconds: Seconds
     count: int
 
 
@@ -82,12 +83,12 @@ class IterationTime(msgspec.Struct, frozen=True):
     """The time of one iteration by state [s]."""
 
     name: str
-    seconds: float
-    computing_seconds: float
-    exposed_communication_seconds: float
-    exposed_copy_seconds: float
-    hidden_communication_seconds: float
-    idle_seconds: float
+    seconds: Seconds
+    computing_seconds: Seconds
+    exposed_communication_seconds: Seconds
+    exposed_copy_seconds: Seconds
+    hidden_communication_seconds: Seconds
+    idle_seconds: Seconds
 
 
 class TraceSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,18 +110,18 @@ class TraceSummary(msgspec.Struct, frozen=True, kw_only=True):
     ranks: int | None
     iterations: int
     iterations_from: Source
-    seconds: float
-    computing_seconds: float
-    exposed_communication_seconds: float
-    hidden_communication_seconds: float
-    exposed_copy_seconds: float
-    idle_seconds: float
+    seconds: Seconds
+    computing_seconds: Seconds
+    exposed_communication_seconds: Seconds
+    hidden_communication_seconds: Seconds
+    exposed_copy_seconds: Seconds
+    idle_seconds: Seconds
     works: tuple[WorkTime, ...]
     collectives: tuple[CollectiveTime, ...]
     kernels: tuple[KernelTime, ...]
     streams: tuple[StreamTime, ...]
     by_iteration: tuple[IterationTime, ...]
-    outside: float = 0.0
+    outside: Share = 0.0
     remarks: tuple[str, ...] = ()
     provenance: Provenance | None = None
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import click
 from click.core import ParameterSource
@@ -21,6 +21,9 @@ from click.core import ParameterSource
 from quadrille.algorithms.errors import nearest_hint
 from quadrille.algorithms.formats.input_files import is_file, is_folder
 from quadrille.cli.help_panels import PANELS, panel_of
+
+if TYPE_CHECKING:
+    from quadrille.experiments.predict.roofline import Roofline
 
 HELP_WIDTH = 120
 """The most columns of a help page."""
@@ -95,8 +98,15 @@ def argument(
     return Argument(metavar, text, complete, callback)
 
 
-def with_report(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A command that has the parameter `json`, with the flag `--report`: its answer becomes a report."""
+def with_report(
+    command: Callable[..., Any], rooflines: "Callable[[str], Roofline | None] | None" = None
+) -> Callable[..., Any]:
+    """A command that has the parameter `json`, with the flag `--report`: its answer becomes a report.
+
+    Parameters
+    ----------
+    rooflines : function that returns the roofline of a record, by path; None for an answer that is about no record
+    """
 
     @wraps(command)
     def reporting(*arguments: Any, report: str = "", **values: Any) -> Any:
@@ -104,7 +114,7 @@ def with_report(command: Callable[..., Any]) -> Callable[..., Any]:
             return command(*arguments, **values)
         from quadrille.cli.report_option import run_and_report
 
-        return run_and_report(command, report, arguments, values)
+        return run_and_report(command, report, arguments, values, rooflines)
 
     kind = flag("--report", "FILE.html", "Write a report of the result in one HTML file.")
     parameter = Parameter("report", Parameter.KEYWORD_ONLY, default="", annotation=Annotated[str, kind])

@@ -1,5 +1,6 @@
 """The commands about experiments: run, simulate, schedule, compare, sweep, explain, operands."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import click
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from quadrille.cli.parsing.flags import MatmulFlags
     from quadrille.experiments.output.destinations import Destinations, Detail
     from quadrille.experiments.predict.prepared_experiment import PreparedExperiment
+    from quadrille.experiments.predict.roofline import Roofline
     from quadrille.experiments.workloads.experiment import Experiment
     from quadrille.experiments.workloads.run_options import RunOptions
     from quadrille.topologies.machines.machine import Machine
@@ -152,8 +154,54 @@ def detail_of(values: dict[str, Any]) -> "Detail":
     return "verdict" if values["quiet"] else "all" if values["verbose"] else "table"
 
 
+def recorded_experiment(path: str) -> "PreparedExperiment":
+    """The experiment of a record on its machine, from the command that wrote the record.
+
+    Raises
+    ------
+    InputError : a file that is no record, a record of no command, of no machine, or of a machine that has changed
+    """
+    from quadrille.algorithms.errors import InputError
+    from quadrille.algorithms.formats.record import load_record
+    from quadrille.cli.parsing.experiment import experiment_of
+    from quadrille.cli.parsing.machines import with_default_dtype
+    from quadrille.experiments.predict.prepared_experiment import prepare
+
+    record, command = load_record(path), app.commands["simulate"]
+    context = command.make_context("simulate", ["--from", path])
+    values = context.params
+    if values["order"].lower() == "auto":
+        values["order"] = ",".join(record.order)
+    if record.machine is None or not machine_flags(values).given:
+        raise InputError(f"--plot-of roofline: {path} names no machine, whose peak and memory bandwidth are the roof")
+    experiment = experiment_of(with_default_dtype(flags_on_gpus(context, values), machine_flags(values)))
+    machine = simulated_machine(values, experiment)
+    if machine.sha256 != record.machine.sha256:
+        again = f"quadrille simulate --from {path} --plot-of roofline predicts it again"
+        raise InputError(f"--plot-of roofline: machine {machine.name} is not as {path} had it; {again}")
+    return prepare(experiment, machine)
+
+
+def recorded_roofline(path: str) -> "Roofline | None":
+    """The roofline of a record; None if its command, its machine or its ops are unknown."""
+    from quadrille.algorithms.errors import QuadrilleError
+    from quadrille.algorithms.formats.record import load_record
+    from quadrille.experiments.predict.roofline import recorded_ops, roofline
+
+    try:
+        prepared = recorded_experiment(path)
+        return roofline(prepared, recorded_ops(prepared, load_record(path)))
+    except (QuadrilleError, click.ClickException):
+        return None
+
+
+def with_rooflines(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A command with the flag `--report`, whose report shows the rooflines of records."""
+    return with_report(command, recorded_roofline)
+
+
 @app.command("run", text="Measure a multiplication or training steps on MPI ranks.")
-@with_report
+@with_rooflines
 @with_flags(*EXPERIMENT_AND_RUN)
 def run(context: click.Context, **values: Any) -> None:
     """Measure the experiment."""
@@ -180,7 +228,7 @@ def run(context: click.Context, **values: Any) -> None:
 
 
 @app.command("simulate", text="Predict a multiplication or training steps on a machine.")
-@with_report
+@with_rooflines
 @with_flags(*EXPERIMENT_AND_RUN)
 def simulate(context: click.Context, **values: Any) -> None:
     """Predict the experiment."""
@@ -394,7 +442,7 @@ def sweep(context: click.Context, **values: Any) -> None:
 
 
 @app.command()
-@with_report
+@with_rooflines
 def explain(
     context: click.Context,
     record: Annotated[
@@ -424,34 +472,6 @@ def explain(
     subject = cast("ExplainedFigure", one_of(plot_of, "plot-of", get_args(ExplainedFigure)))
     prepared = recorded_experiment(record) if subject == "roofline" and plot else None
     explain_run(record, json=json, plot=plot, plot_of=subject, prepared=prepared, every=every, command=context.obj)
-
-
-def recorded_experiment(path: str) -> "PreparedExperiment":
-    """The experiment of a record on its machine, from the command that wrote the record.
-
-    Raises
-    ------
-    InputError : a file that is no record, a record of no command, of no machine, or of a machine that has changed
-    """
-    from quadrille.algorithms.errors import InputError
-    from quadrille.algorithms.formats.record import load_record
-    from quadrille.cli.parsing.experiment import experiment_of
-    from quadrille.cli.parsing.machines import with_default_dtype
-    from quadrille.experiments.predict.prepared_experiment import prepare
-
-    record, command = load_record(path), app.commands["simulate"]
-    context = command.make_context("simulate", ["--from", path])
-    values = context.params
-    if values["order"].lower() == "auto":
-        values["order"] = ",".join(record.order)
-    if record.machine is None or not machine_flags(values).given:
-        raise InputError(f"--plot-of roofline: {path} names no machine, whose peak and memory bandwidth are the roof")
-    experiment = experiment_of(with_default_dtype(flags_on_gpus(context, values), machine_flags(values)))
-    machine = simulated_machine(values, experiment)
-    if machine.sha256 != record.machine.sha256:
-        again = f"quadrille simulate --from {path} --plot-of roofline predicts it again"
-        raise InputError(f"--plot-of roofline: machine {machine.name} is not as {path} had it; {again}")
-    return prepare(experiment, machine)
 
 
 @app.command()

@@ -23,8 +23,9 @@ def report(
 
     As: quadrille report predicted.json measured.json --out report.html
     """
+    from quadrille.cli.experiment_commands import recorded_roofline
     from quadrille.experiments.report.report import report as make_report
     from quadrille.runtime.host.console import remark
 
-    make_report(records, out, context.obj)
+    make_report(records, out, context.obj, recorded_roofline)
     remark(f"wrote {out}")

@@ -8,13 +8,20 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from quadrille.experiments.report.report import RooflineOfFile
 
 STDOUT = "-"
 
 
 def run_and_report(
-    command: Callable[..., Any], report: str, arguments: Sequence[Any], values: Mapping[str, Any]
+    command: Callable[..., Any],
+    report: str,
+    arguments: Sequence[Any],
+    values: Mapping[str, Any],
+    rooflines: "RooflineOfFile | None" = None,
 ) -> Any:
     """The status of a command, which is run with these values; then its report is written.
 
@@ -22,6 +29,7 @@ def run_and_report(
     ----------
     report : path of the report
     arguments, values : positional and named values of the command, among them `json`
+    rooflines : function that returns the roofline of a record, by path; None for none
     """
     from quadrille.experiments.report.report import check_report
     from quadrille.runtime.host.world import RANK_VARIABLES
@@ -31,7 +39,7 @@ def run_and_report(
     with _answer_files(values) as (files, folder):
         status = command(*arguments, **{**values, **files})
         if is_first:
-            _write(report, folder, values)
+            _write(report, folder, values, rooflines)
     return status
 
 
@@ -77,12 +85,12 @@ class _CopiedStream:
         return getattr(self._stream, name)
 
 
-def _write(report: str, folder: str, values: Mapping[str, Any]) -> None:
+def _write(report: str, folder: str, values: Mapping[str, Any], rooflines: "RooflineOfFile | None") -> None:
     """Writes the report of the command's answer."""
     from pathlib import Path
     from shutil import copyfile
 
-    from quadrille.experiments.report.report import parts_of_files, write_report
+    from quadrille.experiments.report.report import no_roofline, parts_of_files, write_report
     from quadrille.runtime.host.console import remark
 
     answer = str(Path(folder) / "answer.json")
@@ -93,5 +101,5 @@ def _write(report: str, folder: str, values: Mapping[str, Any]) -> None:
         elif name == "answer.json" and isinstance(sys.stdout, _CopiedStream):
             Path(answer).write_text(sys.stdout.text, encoding="utf-8")
     source = values["json"] if values["json"] not in ("", STDOUT) else "this command's answer"
-    write_report(parts_of_files([answer], {answer: source}), report)
+    write_report(parts_of_files([answer], {answer: source}, rooflines or no_roofline), report)
     remark(f"wrote {report}")

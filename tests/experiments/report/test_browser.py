@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 from quadrille.algorithms.formats.record import save_record
+from quadrille.cli.experiment_commands import recorded_roofline
 from quadrille.cli.main import main
 from quadrille.experiments.report.elements import Part
 from quadrille.experiments.report.page import page_text
@@ -73,7 +74,8 @@ def test_every_chart_has_marks_a_button_zooms_and_the_console_is_silent(tmp_path
     save_record(MEASURED, tmp_path / "measured.json")
     assert main([*COLLECTIVE.split(), "--json", str(tmp_path / "collective.json")]) == 0
     names = ("one", "predicted", "measured", "collective")
-    parts = parts_of_files([str(tmp_path / f"{name}.json") for name in names])
+    parts = parts_of_files([str(tmp_path / f"{name}.json") for name in names], rooflines=recorded_roofline)
+    assert "Roofline" in [section.title for section in parts[1].sections]
     page = page_text(parts, title="several", made_by="a test")
     (tmp_path / "one.html").write_text(ZOOMING.join(page.rsplit("</body>", 1)))
     document, console = opened(tmp_path / "one.html", tmp_path / "profile")
