@@ -13,6 +13,7 @@ from math import log
 from random import Random
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from quadrille.experiments.sweep.gaussian_process import (
     Floats,
@@ -51,11 +52,14 @@ class ImprovementChoice:
         self._similarity, self._accepts, self._allows, self._draw = similarity, accepts, allows, draw
         self._parameters: dict[str, Hyperparameters] = {}
         self._fitted, self._refit = 0, True
+        self._threads = ThreadpoolController()
 
     def places(
         self, answers: Mapping[int, SweepAnswer], losses: Mapping[int, float], candidates: Sequence[int], count: int
     ) -> list[int]:
         """The places of candidates, each chosen as if the former had their expected loss.
+
+        Its matrices are small: more threads than one would only wait for each other.
 
         Parameters
         ----------
@@ -63,6 +67,12 @@ class ImprovementChoice:
         """
         if not candidates:
             return []
+        with self._threads.limit(limits=1, user_api="blas"):
+            return self._places(answers, losses, candidates, count)
+
+    def _places(
+        self, answers: Mapping[int, SweepAnswer], losses: Mapping[int, float], candidates: Sequence[int], count: int
+    ) -> list[int]:
         self._refit = len(answers) >= REFIT_GROWTH * self._fitted
         if self._refit:
             self._fitted = len(answers)

@@ -48,7 +48,7 @@ GROUPS = 16
 """Number of groups of a small budget; of a larger one, groups have `TOGETHER` points."""
 MOST_CANDIDATES = 1024
 """Most points for which the improvement is expected; of more points those with the least expected objective."""
-MOST_EXPECTED = 1 << 18
+MOST_EXPECTED = 1 << 15
 """Most points for which the objective is expected; of more points so many are drawn."""
 REPEATS = 10
 """Number of proposals of points that are known, after which an unknown point is drawn."""
