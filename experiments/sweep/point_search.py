@@ -1,18 +1,20 @@
 """`search_points`: the best points of a sweep from a few answers; by a full product if it fits the budget.
 
-Half of the proposed points are those with the least expected objective, if values of keys had independent effects
-(`main_effects.py`). A quarter are neighbours of a best point: they differ from it in one key. Optuna proposes the rest,
-and all points at first. A search asks in groups of `TOGETHER` points, and learns from the answers of a group before it
-asks the next. Its points therefore depend on the seed, not on the number of processes. Keys whose values are numbers
-are searched in their order.
+A search asks in groups of `LEAST_TOGETHER` to `TOGETHER` points, and learns from the answers of a group before it asks
+the next. Its points therefore depend on the seed, not on the number of processes. Optuna draws the first points. Then
+three quarters of a group are the points with the largest expected improvement under a Gaussian process of the answers,
+times the probability that a point is accepted (`improvement.py`). `NEIGHBOURS` points differ from a best point in one
+key, by the nearest value. Optuna proposes the rest. With several objectives, each group has drawn weights of them.
 
-Source: Akiba et al., "Optuna: a next-generation hyperparameter optimization framework", KDD 2019; Bergstra et al.,
-"Algorithms for hyper-parameter optimization", NeurIPS 2011 (tree-structured Parzen estimator).
+Source: Jones, Schonlau, Welch, "Efficient global optimization of expensive black-box functions", J. Global Optimization
+13, 1998; Knowles, "ParEGO", IEEE Trans. Evolutionary Computation 10(1), 2006 (weights of objectives); Akiba et al.,
+"Optuna: a next-generation hyperparameter optimization framework", KDD 2019.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import inf, log
 from random import Random
 from typing import TYPE_CHECKING, Literal
@@ -23,6 +25,8 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.optional_packages import check_installed
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.pareto import pareto_front
+from quadrille.experiments.sweep.gaussian_process import Similarity
+from quadrille.experiments.sweep.improvement import ImprovementChoice
 from quadrille.experiments.sweep.main_effects import Floats, MainEffects
 from quadrille.experiments.sweep.sweep_result import SweepAnswer
 from quadrille.experiments.sweep.varied_key import VariedKey
@@ -33,10 +37,18 @@ if TYPE_CHECKING:
 
 Objective = Literal["time", "memory", "gpus"]
 TOGETHER = 8
-"""Number of points that are answered before the search learns from them."""
-FIRST_POINTS = 10
+"""Most points that are answered before the search learns from them."""
+FIRST_POINTS = TOGETHER
 """Number of points that are drawn before the search proposes points."""
-MOST_EXPECTED = 1 << 18
+LEAST_TOGETHER = 4
+"""Least number of points of a group."""
+NEIGHBOURS = 1
+"""Number of points of a group that are neighbours of the best points."""
+GROUPS = 16
+"""Number of groups of a small budget; of a larger one, groups have `TOGETHER` points."""
+MOST_CANDIDATES = 1024
+"""Most points for which the improvement is expected; of more points those with the least expected objective."""
+MOST_EXPECTED = 1 << 15
 """Most points for which the objective is expected; of more points so many are drawn."""
 REPEATS = 10
 """Number of proposals of points that are known, after which an unknown point is drawn."""
@@ -155,6 +167,8 @@ class _Search:
         self._draw, self.answers, self._stored = Random(options.seed), dict(stored), len(stored)
         drawn = None if self._count <= MOST_EXPECTED else self._draw.sample(range(self._count), MOST_EXPECTED)
         self._effects = MainEffects([len(key.values) for key in varied], drawn)
+        self._similarity = Similarity(varied)
+        self._improvement = ImprovementChoice(self._similarity, options.accepts, options.allows, self._draw)
 
     def run(self) -> None:
         """Ask until the budget is used; ask everything if it fits the budget."""
@@ -182,6 +196,11 @@ class _Search:
         """The number of points that were asked."""
         return len(self.answers) - self._stored
 
+    @property
+    def _together(self) -> int:
+        """The number of points of a group."""
+        return int(min(TOGETHER, max(LEAST_TOGETHER, self._options.points // GROUPS)))
+
     def _fits_time(self) -> bool:
         """Whether all points fit the time, at the mean time of the asked points so far."""
         spent, count = time.monotonic() - self._begin, self._count - self._stored
@@ -196,7 +215,7 @@ class _Search:
         )
         self._tell_stored(study)
         while (left := min(self._options.points, self._count) - len(self.answers)) > 0 and self._has_time():
-            trials = self._proposals(study, int(min(left, TOGETHER)))
+            trials = self._proposals(study, int(min(left, self._together)))
             self._ask(list(trials))
             for place, trial in trials.items():
                 self._tell(study, trial, place)
@@ -215,16 +234,15 @@ class _Search:
     def _proposals(self, study: "optuna.Study", count: int) -> "dict[int, Trial]":
         """Trials of points that are not known, by place."""
         trials: dict[int, Trial] = {}
-        for place in self._least_expected(TOGETHER // 2)[:count]:
+        places = self._most_improving(max(1, count * 3 // 4))
+        neighbours = (place for place in self._neighbours() if place not in places)
+        for place in (places + list(islice(neighbours, NEIGHBOURS)))[:count]:
             study.enqueue_trial(self._parameters(place))
             trials[place] = study.ask()
             self._place(trials[place])
         repeats = 0
-        neighbours = self._neighbours()
         while len(trials) < count:
-            if neighbours and len(trials) % 2:
-                study.enqueue_trial(neighbours.pop())
-            elif repeats >= REPEATS:
+            if repeats >= REPEATS:
                 study.enqueue_trial(self._unknown(trials))
                 repeats = 0
             trial = study.ask()
@@ -250,21 +268,39 @@ class _Search:
             place = place * len(order) + order[int(number)]
         return place
 
-    def _least_expected(self, count: int) -> list[int]:
-        """The places of unknown points with the least expected objective, of those expected to be accepted first.
-
-        With several objectives each group of points takes the next.
-        """
-        answers, options, effects = self.answers, self._options, self._effects
-        timed = [place for place, answer in answers.items() if answer.seconds]
-        if len(answers) < FIRST_POINTS or not timed:
+    def _most_improving(self, count: int) -> list[int]:
+        """The places of unknown points with the largest expected improvement, each as if the former had their mean."""
+        timed = [place for place, answer in self.answers.items() if answer.seconds]
+        if len(self.answers) < FIRST_POINTS or len(timed) < 2:
             return []
-        objective = len(answers) // TOGETHER % len(options.objectives)
-        expected = effects.expected(timed, [log(options.values(answers[place])[objective] or 1.0) for place in timed])
-        expected = expected + self._expected_refusal(timed)
-        expected[np.isin(effects.places, list(answers))] = inf
-        order = np.argsort(expected, kind="stable")[:count]
-        return [int(place) for place in effects.places[order] if int(place) not in answers]
+        losses = self._losses(timed)
+        return self._improvement.places(self.answers, losses, self._candidates(timed, losses), count)
+
+    def _losses(self, timed: Sequence[int]) -> dict[int, float]:
+        """What is to be small, by place: the logarithm of the objective.
+
+        With several objectives it is the largest of their weighted logarithms and a twentieth of their sum, with drawn
+        weights. A logarithm is 0 at the least objective so far, and 1 at the largest.
+        """
+        rows = np.array([self._options.values(self.answers[place]) for place in timed])
+        logarithms = np.log(np.where(rows > 0, rows, 1.0))
+        if logarithms.shape[1] > 1:
+            drawn = np.array([self._draw.expovariate(1.0) for _ in self._options.objectives])
+            spread = np.ptp(logarithms, axis=0)
+            scaled = (logarithms - logarithms.min(axis=0)) / np.where(spread > 0, spread, 1.0) * drawn / drawn.sum()
+            logarithms = (scaled.max(axis=1) + scaled.sum(axis=1) / 20)[:, None]
+        return dict(zip(timed, logarithms[:, 0].tolist(), strict=True))
+
+    def _candidates(self, timed: Sequence[int], losses: Mapping[int, float]) -> list[int]:
+        """The places of unknown points among which the search chooses."""
+        effects = self._effects
+        if self._count <= MOST_CANDIDATES:
+            return [place for place in range(self._count) if place not in self.answers]
+        expected = effects.expected(timed, [losses[place] for place in timed]) + self._expected_refusal(timed)
+        expected[np.isin(effects.places, list(self.answers))] = inf
+        least = np.argsort(expected, kind="stable")[: min(MOST_CANDIDATES, self._count - len(self.answers))]
+        places = [int(place) for place in effects.places[least] if int(place) not in self.answers]
+        return list(dict.fromkeys([*self._neighbours(), *places]))[:MOST_CANDIDATES]
 
     def _expected_refusal(self, timed: Sequence[int]) -> Floats:
         """The expected penalties of points, added to the logarithm of the objective [points].
@@ -294,20 +330,22 @@ class _Search:
             numbers.insert(0, order.index(digit))
         return numbers
 
-    def _neighbours(self) -> list[dict[str, int]]:
-        """The parameters of unknown points that differ from the best point in one key, in a drawn order."""
+    def _neighbours(self) -> list[int]:
+        """The places of unknown points that differ from one of the best points in one key.
+
+        Those whose value is the nearest come first, of these the neighbours of the best point with the least first
+        objective.
+        """
         best = best_places(self.answers, self._options)
-        if len(self.answers) < FIRST_POINTS or not best:
+        if len(self.answers) < FIRST_POINTS:
             return []
-        own = self._numbers(self._draw.choice(best))
-        points = []
-        for changed, order in enumerate(self._orders):
-            for number in range(len(order)):
-                numbers = [*own[:changed], number, *own[changed + 1 :]]
-                if self._place_of(numbers) not in self.answers:
-                    points.append({key.key: value for key, value in zip(self._varied, numbers, strict=True)})
-        self._draw.shuffle(points)
-        return points
+        ranked = [
+            (steps, rank, place)
+            for rank, own in enumerate(best)
+            for place, steps in self._similarity.changed_in_one_key(own)
+            if place not in self.answers
+        ]
+        return list(dict.fromkeys(place for _, _, place in sorted(ranked)))
 
     def _place_of(self, numbers: Sequence[int]) -> int:
         """The place of the point with these numbers of values."""

@@ -57,6 +57,72 @@ def test_a_search_of_a_tenth_of_the_points_is_within_two_per_cent_of_the_best(ta
         assert answers[best_places(answers, options)[0]].seconds <= 1.02 * least
 
 
+def valley(offset, length=16):
+    """Answers whose time is small only where the second key is the first plus an offset, and varies along this line."""
+    return [
+        SweepAnswer(seconds=1 + 0.3 * abs(row - (column + offset) % length) + 0.02 * abs(column - 5) + 0.1 * kind)
+        for row, column, kind in product(range(length), range(length), range(3))
+    ]
+
+
+@pytest.mark.parametrize("offset", [4, 10])
+def test_a_search_follows_a_narrow_valley(offset):
+    """No change of one key leads along the valley, beside which the time is 30 % longer for each step."""
+    table = valley(offset)
+    keys = [*(VariedKey(key, tuple(map(str, range(16)))) for key in ("row", "column")), VariedKey("c", ("a", "b", "c"))]
+    distances = []
+    for seed in range(6):
+        options = SearchOptions(points=len(table) // 10, seed=seed)
+        answers = search_points(keys, lambda places: [table[place] for place in places], options)
+        distances.append(answers[best_places(answers, options)[0]].seconds - 1)
+    assert max(distances) <= 0.06 and min(distances) <= 0.02
+
+
+def test_neighbours_have_the_nearest_values_first_and_those_of_the_best_point_first():
+    keys = [
+        VariedKey("bands", ("4", "1", "2")),
+        VariedKey("grid", ("x=8", "x=4,y=2", "y=8")),
+        VariedKey("c", ("a", "b")),
+    ]
+    points = list(product(*(key.values for key in keys)))
+    answered = [(("1", "x=8", "a"), 1.0, 9), (("2", "x=4,y=2", "b"), 2.0, 8), (("2", "x=8", "b"), 3.0, 9)]
+    answers = {
+        points.index(point): SweepAnswer(seconds=seconds, peak_bytes_per_rank_max=peak)
+        for point, seconds, peak in answered
+    }
+    answers |= {points.index(("4", "y=8", value)): SweepAnswer(reason="none") for value in ("a", "b")}
+    answers |= {points.index(("4", "x=8", value)): SweepAnswer(reason="none") for value in ("a", "b")}
+    answers[points.index(("1", "y=8", "b"))] = SweepAnswer(reason="none")
+    options = SearchOptions(objectives=("time", "memory"), points=9)
+    search = point_search._Search(keys, lambda places: [], options, answers)
+    assert [points[place] for place in search._neighbours()] == [
+        ("1", "x=8", "b"), ("1", "x=4,y=2", "a"), ("2", "x=8", "a"),
+        ("4", "x=4,y=2", "b"), ("1", "x=4,y=2", "b"), ("2", "x=4,y=2", "a"),
+        ("1", "y=8", "a"), ("2", "y=8", "b"),
+    ]  # fmt: skip
+
+
+def test_a_search_of_several_objectives_finds_most_of_the_front():
+    table = product_of_factors()
+    options = SearchOptions(objectives=("time", "gpus"), points=len(table) // 10)
+    answers = search_points(KEYS, lambda places: [table[place] for place in places], options)
+    front = best_places(dict(enumerate(table)), options)
+    assert len(set(best_places(answers, options)) & set(front)) >= 0.5 * len(front)
+
+
+def test_a_small_budget_has_smaller_groups():
+    for points, size in ((40, 4), (100, 6), (136, 8)):
+        groups = []
+        table = product_of_factors()
+
+        def answer(places, table=table, groups=groups):
+            groups.append(len(places))
+            return [table[place] for place in places]
+
+        search_points(KEYS, answer, SearchOptions(points=points))
+        assert set(groups[:-1]) == {size}
+
+
 def test_a_search_finds_points_that_fit_where_few_do():
     """A fifth of the points have enough memory, and the fastest of all points need the most."""
     table = []
