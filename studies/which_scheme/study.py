@@ -4,12 +4,11 @@
     4D     AxoNN's layouts: z, y and x, pipelines, data ranks with ZeRO 1
 
 Both are searched by `quadrille rank` (`quadrille.experiments.rank.ranked_layouts`) with the same batch, memory and
-precision: bfloat16, overlaps of products, 1F1B or interleaved stages, full recomputation or none.  Other schemes can be
-named.
+precision: bfloat16, all overlaps, 1F1B or interleaved stages, full recomputation or none.  Other schemes can be named.
 
     small batch    several GPUs share a sequence, as strong scaling ends
     large batch    each GPU has several sequences
-    data hidden    what remains if sums over data ranks cost nothing: Megatron-LM can hide them beside the backward pass
+    data hidden    what remains if the passes hide all communication of data ranks, not only a part of it
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +31,7 @@ from quadrille.algorithms.passes.overlap import OVERLAPS
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.experiments.output.tables import UNKNOWN, percent, table
 from quadrille.experiments.rank.ranked_layouts import MEGATRON, LayoutQuestion, fastest_layouts
-from quadrille.experiments.rank.search_options import pass_orders
+from quadrille.experiments.rank.search_options import Value, pass_orders
 from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow
 from quadrille.experiments.sweep.training_study import (
     STEP_COLUMNS,
@@ -59,13 +58,8 @@ DIMENSIONS = {BASE: "1-D", "optimus": "2-D", "tesseract": "2.5-D", "bian": "3-D"
 SMALL, LARGE = BATCHES = ("small", "large")
 EQUAL = 0.03
 """Relative difference of two times below which they count as equal: predictions are not more accurate."""
-OPTIONS = {
-    "overlap": ((frozenset(OVERLAPS),),),
-    "recompute": (("none",), ("full",)),
-    "pipeline-schedule": pass_orders(("1f1b", "interleaved"), (2,)),
-}
-"""Values of the options that both schemes try; other options have the usual values of `quadrille rank`."""
-STAGES = (1, 2, 4, 8, 16)
+PASSES = pass_orders(("1f1b", "interleaved"), (2,))
+"""Orders of passes in a pipeline that both schemes try: 1F1B, and two chunks of layers for each stage."""
 FITTING = 12
 """Number of layouts that fit and are evaluated for each scheme and recomputation."""
 MOST_UNEVEN = 1024
@@ -93,14 +87,17 @@ class SchemeQuestion:
     sharing : number of GPUs that share a sequence of the small batch
     each : number of sequences of each GPU of the large batch
     schemes : names of the schemes, `megatron` and those that are compared with it
+    stages, recompute : numbers of pipeline stages and recomputations that each scheme tries
     """
 
     models: tuple[str, ...] = ("llama3-70b",)
-    machines: tuple[str, ...] = ("h100-superpod", "gb200-nvl72", "jean-zay-a100")
+    machines: tuple[str, ...] = ("h100-superpod",)
     gpus: tuple[int, ...] = (64, 4096)
     sharing: int = 4
     each: int = 2
     schemes: tuple[str, ...] = (BASE, "4d")
+    stages: tuple[int, ...] = (1, 2, 4, 8, 16)
+    recompute: tuple[str, ...] = ("none", "full")
 
     def __post_init__(self) -> None:
         names = list(dict.fromkeys(self.schemes))
@@ -116,6 +113,15 @@ class SchemeQuestion:
     def batch(self, size: str, gpus: int) -> int:
         """The number of sequences of the small or large batch on a number of GPUs."""
         return max(1, gpus // self.sharing) if size == SMALL else self.each * gpus
+
+    @property
+    def searched(self) -> dict[str, tuple[Value, ...]]:
+        """The values of the options that each scheme tries; other options have the usual values of `quadrille rank`."""
+        return {
+            "overlap": ((frozenset(OVERLAPS),),),
+            "recompute": tuple((name,) for name in self.recompute),
+            "pipeline-schedule": PASSES,
+        }
 
     def jobs(self, options: StudyOptions) -> "list[Job]":
         """The jobs: each model on each machine and number of GPUs.
@@ -141,9 +147,9 @@ class SchemeQuestion:
                             **model_on_machine,  # type: ignore[arg-type]
                             batch=self.batch(size, gpus),
                             scheme=schemes[scheme],
-                            stages=STAGES,
+                            stages=self.stages,
                             micro_batches=None,
-                            options=OPTIONS,
+                            options=self.searched,
                             fitting=FITTING,
                             top=options.top,
                             most_seconds=options.most_seconds,
@@ -174,7 +180,9 @@ class Job:
             yield {**self.point, "size": size, "batch": str(question.batch), "scheme": scheme}, answer_of_scheme
 
 
-QUICK = SchemeQuestion(models=("llama3-8b",), machines=("h100-superpod",), gpus=(16,))
+QUICK = SchemeQuestion(
+    models=("llama3-8b",), machines=("h100-superpod",), gpus=(16,), stages=(1, 2), recompute=("none",)
+)
 
 
 def filled_nodes(name: str, gpus: int) -> int:
@@ -218,7 +226,7 @@ def which_scheme(asked: SchemeQuestion, options: StudyOptions) -> Findings:
     rows = [row for job, of_job in zip(jobs, answers, strict=True) for row in job.rows(of_job)]
     flags = {
         "overlap": ",".join(OVERLAPS),
-        "recompute": "none,full",
+        "recompute": ",".join(asked.recompute),
         "zero": "1",
         "sharing": str(asked.sharing),
         "each": str(asked.each),
