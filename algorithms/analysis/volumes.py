@@ -194,14 +194,15 @@ def storages_of_stages(schedule: Schedule, choices: Choices) -> list[Storage]:
     """Returns the buffers of the fullest ranks of each pipeline stage [elements].
 
     The first rank of a stage is the fullest, because cuts put longer parts first; with unequal loads of experts, the
-    first rank or one whose experts have more rows.  But any block of a pruned matrix may cut tiles, and have room for
-    more kept elements: then all classes of ranks are examined.
+    first rank or one whose experts have more rows.  All classes of ranks are examined in two cases: any block of a
+    pruned matrix may cut tiles, and have room for more kept elements; and a rank that is second by each of several
+    loads may have most rows by all.
     """
-    grid = schedule.grid
-    if any(tensor.kept is not None and _cuts_tiles(tensor, schedule) for tensor in schedule.tensors.values()):
+    grid, tensors = schedule.grid, schedule.tensors.values()
+    loads = {tensor.rows.loads for tensor in tensors if tensor.rows.loads}
+    if len(loads) > 1 or any(tensor.kept is not None and _cuts_tiles(tensor, schedule) for tensor in tensors):
         return storages_of_classes(schedule, choices)
     firsts = [grid.rank_at({"pipeline": stage}) for stage in range(grid.pipeline)]
-    loads = {tensor.rows.loads for tensor in schedule.tensors.values() if tensor.rows.loads}
     ranks = dict.fromkeys(firsts) | {
         rank: None for first in firsts for load in loads for rank in _ranks_with_more_rows(schedule, first, load)
     }

@@ -402,7 +402,10 @@ class Record(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     pass_orders : forward (F) and backward (B) passes of each pipeline stage in the order in which they ran, where
         messages decide the order
     outside_ops_seconds : measured time of the mean rank outside ops: before its first op, between ops, and after its
-        last op until the last rank ends; medians over repeats [s]
+        last op until the last rank ends; of the repeat with the median makespan, or the mean of the two in the middle
+        [s]
+    ops_seconds_by_part : measured time of the mean rank in ops that lengthens the makespan, by cause, of the same
+        repeats; the times add up to `seconds` with those outside ops [s]
     """
 
     kind: Kind
@@ -448,6 +451,7 @@ class Record(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     order_choice: Choice | UnsetType = UNSET
     pass_orders: tuple[str, ...] | UnsetType = UNSET
     outside_ops_seconds: dict[OutsideOps, Seconds] | UnsetType = UNSET
+    ops_seconds_by_part: dict[Cause, Seconds] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         ranks = prod(length for axis, length in self.grid.items() if axis in AXES)

@@ -204,6 +204,12 @@ def median_timeline(timelines: Sequence[Timeline]) -> Timeline:
     return min(timelines, key=lambda timeline: abs(timeline.makespan - middle))
 
 
+def middle_timelines(timelines: Sequence[Timeline]) -> list[Timeline]:
+    """The timeline with the median makespan; of an even number the two in the middle, whose mean is the median."""
+    ordered = sorted(timelines, key=lambda timeline: timeline.makespan)
+    return ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]
+
+
 def _by_rank(spans: Iterable[Span]) -> dict[int, list[Span]]:
     ranks: dict[int, list[Span]] = defaultdict(list)
     for span in spans:

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from quadrille.algorithms.formats.record import Cause, OpRecord
+from quadrille.algorithms.timelines.op_times import OpTimes
 
 COMPUTE_KINDS = ("gemm", "pointwise", "kernel")
 """Kinds of ops that compute, so that their whole time counts."""
@@ -84,12 +85,27 @@ def attribute(difference: float, pairs: Iterable[tuple[OpRecord, OpRecord]]) -> 
     return Attribution(**{**causes, "other": difference - attributed}, total=difference)
 
 
-def charged_seconds(op: OpRecord) -> float:
+def charged_by_cause(ops: Iterable[OpRecord | OpTimes]) -> dict[Cause, float]:
+    """The time by which measured ops lengthen the makespan of the mean rank, by cause [s].
+
+    >>> multiply = OpRecord(name="multiply C", kind="gemm", seconds=2.0)
+    >>> gather = OpRecord(name="gather B", kind="all_gather", seconds=1.0, waiting_seconds=0.5, exposed_seconds=1.0)
+    >>> charged_by_cause([multiply, gather])
+    {'compute': 2.0, 'transfer': 1.0, 'waiting': 0.5}
+    """
+    seconds: dict[Cause, float] = {"compute": 0.0, "transfer": 0.0, "waiting": 0.0}
+    for op in ops:
+        seconds["compute" if op.kind in COMPUTE_KINDS else "transfer"] += charged_seconds(op)
+        seconds["waiting"] += charged_waiting(op)
+    return seconds
+
+
+def charged_seconds(op: OpRecord | OpTimes) -> float:
     """The time by which an op lengthens its rank's makespan [s]: all of local work, else the exposed time."""
     return op.seconds if op.kind in COMPUTE_KINDS else op.exposed_seconds
 
 
-def charged_waiting(op: OpRecord) -> float:
+def charged_waiting(op: OpRecord | OpTimes) -> float:
     """The waiting time of an op that lengthens its rank's makespan [s].
 
     >>> op = OpRecord(name="sum C", kind="all_reduce", seconds=2.0, waiting_seconds=1.0, exposed_seconds=0.5)

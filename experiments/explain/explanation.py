@@ -13,7 +13,6 @@ Measured runs have the view of the mean rank too, but the causes of their commun
 """
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Annotated, Literal
 
 import msgspec
@@ -24,7 +23,7 @@ from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER
 from quadrille.algorithms.timelines.spans import OutsideOps
 from quadrille.algorithms.units import format_percent, format_seconds
-from quadrille.experiments.compare.attribution import COMPUTE_KINDS, cause_shares, charged_seconds, charged_waiting
+from quadrille.experiments.compare.attribution import cause_shares, charged_by_cause, charged_seconds, charged_waiting
 from quadrille.experiments.network.late_flows import LateFlow
 from quadrille.experiments.records.path_segments import path_seconds_by_cause
 from quadrille.experiments.workloads.training_lines import (
@@ -92,8 +91,10 @@ def explain_record(record: Record) -> Explanation:
     """The explanation of a predicted or measured record."""
     path = path_seconds_by_cause(record.critical_path) if record.critical_path else {}
     links = tuple(ExplainedLink(link.link, link.bytes, link.utilisation, link.busy_s) for link in record.links)
-    outside = record.outside_ops_seconds if record.outside_ops_seconds is not UNSET else {}
-    mean = mean_seconds_by_cause(record.ops, record.seconds, predicted=record.kind == "predicted", outside=outside)
+    if record.kind == "predicted":
+        mean = mean_seconds_by_cause(record.ops, record.seconds, predicted=True)
+    else:
+        mean = _measured_seconds_by_cause(record)
     return Explanation(
         what=f"{record.kind} record",
         seconds=record.seconds,
@@ -111,17 +112,8 @@ def explain_record(record: Record) -> Explanation:
     )
 
 
-def mean_seconds_by_cause(
-    ops: Iterable[OpRecord],
-    makespan: float,
-    *,
-    predicted: bool,
-    outside: Mapping[OutsideOps, float] = MappingProxyType({}),
-) -> dict[MeanPart, float]:
-    """The time of the mean rank by cause [s]; the sum over causes is the makespan.
-
-    `other` is the rest.  In a measurement, times of ops are medians over repeats, whose sum is not quite the median of
-    the makespan.
+def mean_seconds_by_cause(ops: Iterable[OpRecord], makespan: float, *, predicted: bool) -> dict[MeanPart, float]:
+    """The time of the mean rank by cause [s]; the sum over causes is the makespan, and `other` is the rest.
 
     >>> parts = {"transfer": 3.0, "latency": 1.0}
     >>> gather = OpRecord(
@@ -134,25 +126,15 @@ def mean_seconds_by_cause(
     ... )
     >>> mean_seconds_by_cause([gather], 5.0, predicted=True)
     {'compute': 0.0, 'latency': 0.5, 'bandwidth': 0.5, 'contention': 1.0, 'waiting': 0.0, 'other': 3.0}
-
-    Parameters
-    ----------
-    outside : measured time outside ops [s]
     """
+    if not predicted:
+        return _with_rest({**charged_by_cause(ops), "other": 0.0}, makespan)
     seconds_by_part: dict[MeanPart, float] = dict.fromkeys(
-        ("compute", "latency", "bandwidth", "contention", "waiting", "other")
-        if predicted
-        else ("compute", "transfer", "waiting", *outside, "other"),
-        0.0,
+        ("compute", "latency", "bandwidth", "contention", "waiting", "other"), 0.0
     )
-    charged = 0.0
     for op in ops:
         seconds = charged_seconds(op)
-        charged += seconds + charged_waiting(op)
         seconds_by_part["waiting"] += charged_waiting(op)
-        if not predicted:
-            seconds_by_part["compute" if op.kind in COMPUTE_KINDS else "transfer"] += seconds
-            continue
         contended = min(seconds, seconds * op.contention_seconds / op.seconds) if op.seconds else 0.0
         for cause, share in cause_shares(op).items():
             if cause == "transfer":
@@ -160,10 +142,24 @@ def mean_seconds_by_cause(
                 seconds_by_part["contention"] += contended
             else:
                 seconds_by_part[cause] += share * seconds
-    seconds_by_part.update((part, outside[part]) for part in outside)
-    idle = makespan - charged - sum(outside.values())
-    seconds_by_part["other"] += idle if abs(idle) > ROUNDING * makespan else 0.0
-    return seconds_by_part
+    return _with_rest(seconds_by_part, makespan)
+
+
+def _measured_seconds_by_cause(record: Record) -> dict[MeanPart, float]:
+    """The time of the mean rank by cause [s], in and outside ops.
+
+    A record without `ops_seconds_by_part` has ops as medians over repeats alone, whose sum is not quite the median of
+    the makespan.
+    """
+    in_ops = charged_by_cause(record.ops) if record.ops_seconds_by_part is UNSET else record.ops_seconds_by_part
+    outside = {} if record.outside_ops_seconds is UNSET else record.outside_ops_seconds
+    return _with_rest({**in_ops, **outside, "other": 0.0}, record.seconds)
+
+
+def _with_rest(seconds_by_part: dict[MeanPart, float], makespan: float) -> dict[MeanPart, float]:
+    """The times by cause with what is left of the makespan as `other`; rounding is left out [s]."""
+    rest = makespan - sum(seconds_by_part.values())
+    return seconds_by_part | {"other": seconds_by_part["other"] + (rest if abs(rest) > ROUNDING * makespan else 0.0)}
 
 
 def summary_sentences(

@@ -11,10 +11,11 @@ from msgspec import UNSET, UnsetType
 
 from quadrille.algorithms.analysis.volumes import Volumes, volumes
 from quadrille.algorithms.formats.percentiles import percentiles
-from quadrille.algorithms.formats.record import Messages, OpRecord, Provenance, Record, Reference, Verified
+from quadrille.algorithms.formats.record import Cause, Messages, OpRecord, Provenance, Record, Reference, Verified
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.timelines.op_times import op_times, outside_ops
-from quadrille.algorithms.timelines.timeline import Timeline, median_timeline
+from quadrille.algorithms.timelines.timeline import Timeline, median_timeline, middle_timelines
+from quadrille.experiments.compare.attribution import charged_by_cause
 from quadrille.experiments.measure.obtained_overlap import ObtainedOverlap, obtained_overlaps
 from quadrille.experiments.records.record_entries import machine_entry, op_entry, volume_fields, workload_fields
 from quadrille.experiments.workloads.matmul import MatmulExperiment
@@ -91,6 +92,7 @@ def measured_record(
     over_repeats = percentiles(makespans)
     schedule_volumes = volumes(schedule, experiment.execution.choices)
     ops = _measured_ops(experiment, schedule_volumes, run.timelines)
+    middle = middle_timelines(run.timelines)
     return Record(
         kind="measured",
         **workload_fields(experiment, run.threads),
@@ -103,7 +105,8 @@ def measured_record(
         repeats=len(makespans),
         warmups=run.warmups,
         seconds_of_repeats=tuple(makespans),
-        outside_ops_seconds=outside_ops(*run.timelines),
+        outside_ops_seconds=outside_ops(*middle),
+        ops_seconds_by_part=_charged_means(middle),
         ops=ops,
         reference=_reference_entry(run.reference, run.concurrent_ranks),
         verified=None if run.verification is None else _verification_entry(run.verification),
@@ -134,9 +137,9 @@ def _training_fields(
 def _messages_entry(message_options: MessageOptions, overlaps: Sequence[ObtainedOverlap]) -> Messages | UnsetType:
     """The message options and the obtained overlap; unset if messages are whole and nothing overlaps."""
     if overlaps:
-        mean = sum(op.share * op.seconds for op in overlaps) / sum(op.seconds for op in overlaps)
+        share = sum(op.share * op.seconds for op in overlaps) / sum(op.seconds for op in overlaps)
         by_op = {op.op: op.share for op in overlaps}
-        return Messages(message_options.chunk_bytes, message_options.progress, min(1.0, mean), by_op)
+        return Messages(message_options.chunk_bytes, message_options.progress, min(1.0, share), by_op)
     if not message_options.chunk_bytes and message_options.progress == "none":
         return UNSET
     return Messages(message_options.chunk_bytes, message_options.progress)
@@ -161,6 +164,12 @@ def _measured_ops(
         )
         for name, times in op_times(*timelines).items()
     )
+
+
+def _charged_means(timelines: Sequence[Timeline]) -> dict[Cause, float]:
+    """The time in ops that lengthens the makespan of the mean rank, by cause, mean over timelines [s]."""
+    of_repeats = [charged_by_cause(op_times(timeline).values()) for timeline in timelines]
+    return {cause: mean(seconds[cause] for seconds in of_repeats) for cause in of_repeats[0]}
 
 
 def _reference_entry(seconds: Sequence[KernelSeconds], concurrent_ranks: int) -> Reference | None:

@@ -32,6 +32,7 @@ class Destinations:
     ranks : ranks that the trace and the timeline show; empty for all, or for one of each class if there are many
     read : files that the command reads, by flag, which results must not overwrite
     detail : extent of the printed record; `verdict` also hides the progress of the work
+    temporary : paths of these files that are removed after the command, such as the JSON of which a report is made
     """
 
     json: str = ""
@@ -43,6 +44,18 @@ class Destinations:
     ranks: tuple[int, ...] = ()
     read: Mapping[str, str] = field(default_factory=dict)
     detail: Detail = "table"
+    temporary: frozenset[str] = frozenset()
+
+    @property
+    def lasting_answers(self) -> list[str]:
+        """The paths of the JSON and CSV files that stay after the command.
+
+        >>> destinations = Destinations(json="answer.json", csv="rows.csv", temporary=frozenset({"answer.json"}))
+        >>> destinations.lasting_answers
+        ['rows.csv']
+        """
+        paths = (self.json, self.csv)
+        return [path for path in paths if path and path != schema_files.STDOUT and path not in self.temporary]
 
     @property
     def quiet(self) -> bool:

@@ -98,7 +98,7 @@ def causes_section(explanation: Explanation, names: tuple[str, str] = ("critical
     label = (
         f"The time by cause: {'; '.join(_largest(name, view, explanation.seconds) for name, view in shown.items())}."
     )
-    why = "are medians over repeats" if explanation.what == "measured record" else "overlap"
+    why = "overlap, or are medians over repeats" if explanation.what == "measured record" else "overlap"
     lines = [
         f"On the {name} times {why}: they add up to more than the total."
         for name, view in shown.items()

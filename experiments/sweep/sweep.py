@@ -284,14 +284,8 @@ def _answers_kept(
         if not isinstance(error, KeyboardInterrupt):
             raise
         reached = sum(answer is not NOT_REACHED for answer in answers())
-        files = _typed_files(to, command) if reached else []
+        files = to.lasting_answers if any(answer.seconds is not None for answer in answers()) else []
         raise Interruption(kept_words(f"{reached} of {count} points", options.store, command, files)) from None
-
-
-def _typed_files(to: Destinations, command: Sequence[str]) -> list[str]:
-    """The JSON and CSV files that stay; the file from which --report makes a page is not typed."""
-    files = [path for path in (to.json, to.csv) if path and path != schema_files.STDOUT]
-    return [path for path in files if not command or any(word.endswith(path) for word in command)]
 
 
 def _stored_points(

@@ -10,7 +10,7 @@ user_version).
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -173,6 +173,21 @@ class TaskStore(AbstractContextManager["TaskStore"]):
             raise RunError(f"{self._name}: {consequence}: {_reason(error)}; it keeps the results that it has") from None
         except sqlite3.Error as error:
             raise InputError(f"{self._name}: {_reason(error)}") from None
+
+
+def count_results(path: str) -> int | None:
+    """The number of results in the store at `path`, which is only read; 0 without a file, None for no readable store.
+
+    >>> count_results("no-such-folder/results.sqlite")
+    0
+    """
+    if not Path(path).exists():
+        return 0
+    try:
+        with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            return int(connection.execute("SELECT count(*) FROM results").fetchone()[0])
+    except sqlite3.Error:
+        return None
 
 
 def _check_path(path: str, name: str) -> None:

@@ -430,6 +430,7 @@ def sweep(context: click.Context, **values: Any) -> None:
     options = TaskOptions(jobs=jobs, store=values["store"], ranks=ranks, slurm=parse_slurm(values["slurm"]))
     base = base_of(values, machine_flags(values), values["vary"], typed(context, values))
     output_files = {name: values[name] for name in ("json", "csv", "plot")}
+    temporary = {values["json"]} - {context.params["json"]}  # the JSON of which --report makes a page
     sweep_points(
         base,
         values["vary"],
@@ -438,6 +439,7 @@ def sweep(context: click.Context, **values: Any) -> None:
         search=search,
         quiet=values["quiet"],
         command=context.obj,
+        temporary=temporary,
     )
 
 

@@ -5,7 +5,8 @@ from typing import Annotated, cast
 
 import click
 
-from quadrille.algorithms.errors import InputError, Interruption
+from quadrille.algorithms.errors import InputError, Interruption, QuadrilleError
+from quadrille.algorithms.formats.schema_files import STDOUT
 from quadrille.cli.app import app
 from quadrille.cli.command_declarations import flag, switch
 from quadrille.cli.shared_flags import Blas, Json
@@ -32,33 +33,40 @@ def launch(context: click.Context) -> int:
         return cast(int, app(command, prog_name="quadrille", standalone_mode=False))
     ranks, launcher_options = take_ranks(before)
     status = launching.launch(ranks, command, launcher_options)
-    if status == INTERRUPTED and (kept := kept_of_ranks(command, context.obj)):
+    if status == INTERRUPTED and (kept := kept_of_ranks(context, command)):
         raise Interruption(kept)
     return status
 
 
-def kept_of_ranks(command: Sequence[str], invocation: Sequence[str]) -> str:
+def kept_of_ranks(launch_context: click.Context, command: Sequence[str]) -> str:
     """The text about the answers of an interrupted sweep or ranking on ranks, which end too fast to print it.
 
-    It is empty for commands without a store, and for files that may have the answers.
+    It is empty for commands without a store, for files that may have the answers, and where the store cannot be read.
 
     Parameters
     ----------
+    launch_context : context of launch, with the words of the command line
     command : words that the ranks run
-    invocation : words of the command line, with launch
     """
     from quadrille.experiments.tasks.kept_words import kept_words
-    from quadrille.experiments.tasks.task_store import TaskStore
+    from quadrille.experiments.tasks.task_store import count_results
 
-    if command[0] not in STORING:
+    name, *arguments = command
+    declared = app.get_command(launch_context, name) if name in STORING else None
+    if declared is None:
         return ""
-    words = [part for word in command for part in word.split("=", 1 if word.startswith("--store=") else 0)]
-    store = words[words.index("--store") + 1] if "--store" in words[:-1] else ""
+    try:
+        with declared.make_context(name, arguments, obj=launch_context.obj) as context:
+            values = context.params
+    except (click.ClickException, QuadrilleError):  # the ranks have said it
+        return ""
+    store = values["store"]
     if not store:
-        in_files = any(word.startswith(("--csv", "--json")) for word in command)
-        return "" if in_files else kept_words("", "", invocation)
-    with TaskStore(store) as opened:
-        return kept_words(f"{len(opened)} answers", store, invocation)
+        has_files = name == "sweep" and {values["json"], values["csv"]} - {"", STDOUT}
+        return "" if has_files else kept_words("", "", launch_context.obj)
+    count = count_results(store)
+    kept = f"{count} answers, of this and earlier commands,"
+    return "" if count is None else kept_words(kept, store, launch_context.obj)
 
 
 @app.command()

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
@@ -125,7 +126,7 @@ def main(path: str) -> None:
     if every is not None:
         by_hand = [max(end for _, end in pair) - min(start for start, _ in pair) for pair in zip(*every, strict=True)]
         executor = [timeline.makespan for timeline in execution.timelines]
-        Path(path).write_text(json.dumps({"executor": executor, "by_hand": by_hand}))
+        schema_files.write_text(path, json.dumps({"executor": executor, "by_hand": by_hand}))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from quadrille.algorithms.formats import schema_files
 from quadrille.experiments.output.tables import percent, print_tables, table
 from quadrille.runtime.host.console import run_as_program
 from quadrille.studies.collective_tables.measured_rows import MeasuredCollective, measured_collectives
@@ -80,7 +81,7 @@ def main(folder: str = "") -> None:
         of_gpu = CollectiveTable(
             schema=SCHEMA, gpu=gpu, source=SOURCE, nvlink_bytes_per_second=rate, collectives=collectives, wide=wide
         )
-        Path(FOLDER, f"{name}.json").write_bytes(msgspec.json.encode(of_gpu) + b"\n")
+        schema_files.write_bytes(Path(FOLDER, f"{name}.json"), msgspec.json.encode(of_gpu) + b"\n")
     lines.append(["all", "", str(sum(int(line[2]) for line in lines)), *_words(judged)])
     columns = ("table", "collective", "measurements", "rows: median", "90th", "sizes: median", "90th")
     print_tables(table("errors from 1 MiB, on rows and on sizes left out", columns, lines, names=2))

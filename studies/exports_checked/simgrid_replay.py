@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from quadrille.algorithms.errors import RunError
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.message_graph import MessageGraph
 from quadrille.studies.simulator_speed.simgrid_runner import OPTIONS, SimgridMissing
 
@@ -53,7 +54,7 @@ def simgrid_finish(
     RunError : the follower failed
     """
     path = folder / "graph.txt"
-    path.write_text("\n".join(_lines(graph, hosts)) + "\n", encoding="utf-8")
+    schema_files.write_text(path, "\n".join(_lines(graph, hosts)) + "\n")
     command = [str(program), str(path), str(platform), *OPTIONS]
     completed = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS, check=False)
     if completed.returncode:

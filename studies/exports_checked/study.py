@@ -14,6 +14,7 @@ import msgspec
 
 from quadrille.algorithms.analysis.graph_steps import with_steps
 from quadrille.algorithms.collectives.collective_choices import Choices
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.goal import goal_text, parse_goal
 from quadrille.algorithms.formats.message_graph import GraphTask, MessageGraph
 from quadrille.algorithms.formats.schema_files import write_json
@@ -138,7 +139,7 @@ def checked_case(program: Path, schedule: str, graph: MessageGraph, network: str
     read = parse_goal(goal_text(graph.ranks), "job.goal")
     net = network_of(find_machine_or_topology(network))
     platform = folder / "platform.xml"
-    platform.write_text(exported_text(net, str(platform)), encoding="utf-8")
+    schema_files.write_text(platform, exported_text(net, str(platform)))
     theirs = simgrid_finish(program, read, host_names(net), platform, folder)
     machine = find_machine_or_topology(str(platform))
     ours = simulate_graph(read, machine).finish

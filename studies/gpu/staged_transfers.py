@@ -6,9 +6,9 @@ python -m quadrille.studies.gpu.staged_transfers ROWS.json      (on every rank, 
 """
 
 import json
-from pathlib import Path
 from statistics import median
 
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.percentiles import spread
 from quadrille.runtime.arrays.cupy_library import open_cupy
 from quadrille.runtime.carriers.gpu_awareness import gpu_awareness
@@ -42,7 +42,7 @@ def main(path: str) -> None:
             overhead_rows.append((overheads.issue_seconds, overheads.compute_seconds, overheads.alone_seconds))
     if communicator.rank == 0:
         overhead = [median(column) for column in zip(*overhead_rows, strict=True)]
-        Path(path).write_text(json.dumps({"rows": rows, "overheads": overhead}))
+        schema_files.write_text(path, json.dumps({"rows": rows, "overheads": overhead}))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats import schema_files
 from quadrille.experiments.output.tables import percent, print_tables, table
 from quadrille.runtime.host.console import run_as_program
 from quadrille.studies.kernel_tables.make_tables import SYSTEMS, Measurements, rows_of, table_of
@@ -51,7 +52,7 @@ def main(folder: str = "") -> None:
         kernels = kernel_table(name)
         experts = table_of(AXES, experts_measured(path, kernels))
         kernels = msgspec.structs.replace(kernels, experts=experts)
-        Path(FOLDER, f"{name}.json").write_bytes(msgspec.json.encode(kernels) + b"\n")
+        schema_files.write_bytes(Path(FOLDER, f"{name}.json"), msgspec.json.encode(kernels) + b"\n")
         lines.append([name, str(experts.rows), percent(experts.median_error), percent(experts.most_error)])
     print_tables(table("", ("table", "measurements", "median error", "90th percentile"), lines, names=1))
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES
 from quadrille.experiments.output.tables import percent, print_tables, table
 from quadrille.runtime.host.console import run_as_program
@@ -109,7 +110,7 @@ def main(folder: str = "") -> None:
         path = Path(FOLDER, f"{name}.json")
         if path.is_file():  # `make_experts` adds experts to a table
             kernels = msgspec.structs.replace(kernels, experts=kernel_table(name).experts)
-        path.write_bytes(msgspec.json.encode(kernels) + b"\n")
+        schema_files.write_bytes(path, msgspec.json.encode(kernels) + b"\n")
         ratios = {**kernels.products, "attention": kernels.attention}
         lines += [
             [name, key, str(of.rows), percent(of.median_error), percent(of.most_error)] for key, of in ratios.items()

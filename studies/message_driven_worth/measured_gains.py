@@ -39,6 +39,7 @@ import numpy as np
 
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.record import Record, load_record
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.pass_rules import pass_order
@@ -255,7 +256,7 @@ def write_network(path: Path, share: float) -> Path:
         for source, target in ends
     ]
     graph = {"schema": "quadrille/topology/1", "directed": True, "multigraph": True, "graph": {"name": "star"}}
-    path.write_text(json.dumps({**graph, "nodes": nodes, "edges": edges}))
+    schema_files.write_text(path, json.dumps({**graph, "nodes": nodes, "edges": edges}))
     return path
 
 

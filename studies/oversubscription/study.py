@@ -21,6 +21,7 @@ import msgspec
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, styled
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.passes.overlap import OVERLAPS
 from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.experiments.output.tables import percent, table
@@ -166,7 +167,9 @@ def _scattered_file(question: TreeQuestion, folder: Path) -> str:
         )
     nodes = [rack * question.rack + place for place in range(question.rack) for rack in range(racks)]
     path = folder / "scattered.txt"
-    path.write_text("".join(f"gpu:{node * per_node + gpu}\n" for node in nodes for gpu in range(per_node)))
+    schema_files.write_text(
+        path, "".join(f"gpu:{node * per_node + gpu}\n" for node in nodes for gpu in range(per_node))
+    )
     return str(path)
 
 

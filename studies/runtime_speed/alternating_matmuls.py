@@ -19,6 +19,7 @@ import numpy as np
 
 from quadrille.algorithms.analysis.communication_lower_bound import words_3d
 from quadrille.algorithms.errors import RunError
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
@@ -171,7 +172,7 @@ def main(products_path: str, times_path: str) -> None:
         measure_matmul(communicator, Matmul(*sizes), wanted["pairs"], wanted["peers"]) for sizes in wanted["products"]
     ]
     if communicator.Get_rank() == 0:
-        Path(times_path).write_text(json.dumps(products))
+        schema_files.write_text(times_path, json.dumps(products))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from statistics import median, quantiles
 
 import msgspec
 
+from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.matmuls.matmul import parse_sizes
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.tensors import DType
@@ -140,7 +141,7 @@ def _measure(products: Sequence[Sizes], ranks: int, turns: int, names: Sequence[
     """The times of every round by the name of the library [s], for each matmul."""
     with tempfile.TemporaryDirectory() as folder:
         products_path, times_path = Path(folder) / "products.json", Path(folder) / "times.json"
-        products_path.write_text(json_text.dumps({"products": products, "pairs": turns, "peers": names}))
+        schema_files.write_text(products_path, json_text.dumps({"products": products, "pairs": turns, "peers": names}))
         launch_or_raise(f"{len(products)} products", ranks, [str(products_path), str(times_path)], program=PROGRAM)
         return [dict(seconds) for seconds in json_text.loads(times_path.read_text())]
 

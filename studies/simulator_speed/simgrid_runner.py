@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.errors import RunError
+from quadrille.algorithms.formats import schema_files
 from quadrille.studies.simulator_speed.report import TIME_LIMIT_SECONDS, TimedCase
 from quadrille.studies.simulator_speed.workloads import GPUS, FlowSizes, random_pairs
 from quadrille.topologies.machines.machine_catalogue import machine
@@ -193,4 +194,4 @@ def _write(
     for flow, (source, target, size) in enumerate(zip(sources.tolist(), targets.tolist(), sizes.tolist(), strict=True)):
         route = links[offsets[flow] : offsets[flow + 1]]
         lines.append(f"{source} {target} {size!r} 0 {len(route)} {' '.join(map(str, route))}")
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    schema_files.write_text(path, "\n".join(lines) + "\n")

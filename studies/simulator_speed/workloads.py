@@ -11,6 +11,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from quadrille.algorithms.formats import schema_files
+
 FlowSizes = Literal["equal", "random"]
 
 GPUS = 1024
@@ -99,7 +101,7 @@ def write_traffic(path: Path, flows: int, sizes: FlowSizes) -> None:
     sources, targets, volumes = random_pairs(flows, sizes)
     columns = (sources.tolist(), targets.tolist(), volumes.astype(np.int64).tolist())
     rows = [f"{source},{target},{size},0\n" for source, target, size in zip(*columns, strict=True)]
-    path.write_text("source,destination,bytes,start_s\n" + "".join(rows), encoding="utf-8")
+    schema_files.write_text(path, "source,destination,bytes,start_s\n" + "".join(rows))
 
 
 def hand_seconds(workload: str, size: int) -> float | None:

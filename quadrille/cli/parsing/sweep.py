@@ -1,6 +1,6 @@
 """The command `quadrille sweep`: from flags to the points of the sweep, and from each point to its prediction."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
@@ -45,6 +45,7 @@ def sweep(
     quiet: bool = False,
     question: Question | None = None,
     command: Sequence[str] = (),
+    temporary: Collection[str] = (),
 ) -> Sweep:
     """The predictions for every combination of the values of all `--vary`; impossible values are refused first.
 
@@ -58,10 +59,13 @@ def sweep(
     quiet : whether progress is hidden
     question : function that returns the answer at a point; by default the prediction
     command : words of the command line, for the record
+    temporary : paths of the written files that are removed after the command
     """
     varied = parse_varied(vary, base.keys)
     detail: Detail = "verdict" if quiet else "table"
-    destinations = Destinations(json=json, csv=csv, plot=plot, read=_files_read(base, varied), detail=detail)
+    destinations = Destinations(
+        json=json, csv=csv, plot=plot, read=_files_read(base, varied), detail=detail, temporary=frozenset(temporary)
+    )
     options = options or TaskOptions()
     destinations.check({"--store": options.store} if options.store else {})
     check(base, varied)

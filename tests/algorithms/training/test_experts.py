@@ -6,12 +6,15 @@ from math import inf
 import numpy as np
 import pytest
 
+from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.analysis.traffic import traffic
 from quadrille.algorithms.analysis.volumes import flops, storages_of_stages, volumes
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid, parse_grid
-from quadrille.algorithms.schedule.schedule import all_ops
+from quadrille.algorithms.schedule.parts import Part
+from quadrille.algorithms.schedule.schedule import Role, Schedule, all_ops
+from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.architecture import GEMMA, LLAMA, PLAIN, Architecture
 from quadrille.algorithms.training.experts import ExpertLoad, Experts, parse_expert_load
@@ -224,6 +227,20 @@ def test_the_fullest_rank_is_that_of_the_hottest_expert():
     }
     most = {load: max(storage.bytes for storage in storages) for load, storages in fullest.items()}
     assert most[hot_last] > most[None]
+
+
+def test_the_fullest_rank_may_be_second_by_each_of_two_loads():
+    """By rows of two tensors (6, 0, 5, 1) and (0, 6, 5, 1), rank 2 has most rows together."""
+
+    def routed(name, loads):
+        return Tensor(name, Part("m", ("data",), loads=loads), Part("n"))
+
+    tensors = {name: routed(name, loads) for name, loads in {"A": (6, 0, 5, 1), "B": (0, 6, 5, 1)}.items()}
+    grid = Grid(data=4, expert=4)
+    schedule = Schedule("two loads", {"m": 12, "n": 2}, grid, "float32", tensors, ("A", "B"), (), (Role(()),))
+    fullest = max(storage.bytes for storage in storages_of_stages(schedule, Choices()))
+    assert fullest == max(storage(schedule, schedule.coordinates(rank), Choices()).bytes for rank in range(4))
+    assert fullest == 4 * 2 * (5 + 5)
 
 
 @pytest.mark.parametrize("load", [None, ExpertLoad(zipf=1.5)], ids=str)

@@ -24,8 +24,8 @@ from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul as Problem
 from quadrille.algorithms.passes.overlap import overlap
+from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.timelines.op_times import op_times, outside_ops
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.experiments.explain.explain import explain, explain_file
@@ -37,6 +37,7 @@ from quadrille.experiments.explain.explanation import (
     simulate_command,
 )
 from quadrille.experiments.explain.explanation_figure import explanation_figure
+from quadrille.experiments.measure.measured_record import RunMeasurements, measured_record
 from quadrille.experiments.records.path_segments import (
     MOST_SEGMENTS,
     PARTS,
@@ -44,6 +45,7 @@ from quadrille.experiments.records.path_segments import (
     path_seconds_by_cause,
     path_segments,
 )
+from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
 from quadrille.simulator.simulate import simulate
@@ -579,24 +581,60 @@ def test_a_timeline_next_to_the_record_is_drawn_below(tmp_path, capsys):
     assert "Where does the time go?" in (tmp_path / "one.svg").read_text()
 
 
-def test_the_parts_of_a_measured_run_add_up_with_the_time_outside_ops():
-    grid = Grid(z=2, x=2)
-    schedule = matmul_schedule(Problem(192, 160, 128, "float64"), "4d", grid)
-    inputs = {"A": np.ones((192, 160)), "B": np.ones((160, 128))}
-    timeline = execute(schedule, inputs, InProcess(4)).timelines[-1]
-    outside = outside_ops(timeline)
-    assert min(outside.values()) >= 0 and sum(outside.values()) > 0
-    ops = [
-        OpRecord(
-            name=op.name,
-            kind=op.kind,
-            seconds=op.seconds,
-            waiting_seconds=op.waiting_seconds,
-            exposed_seconds=op.exposed_seconds,
+def measured_of_two_ops(*repeats):
+    """The record of a measured run on two ranks, from the seconds of its two ops in each repeat."""
+    experiment = MatmulExperiment(Problem(64, 64, 64), Grid(z=2))
+    schedule = matmul_schedule(experiment.problem, "4d", experiment.grid)
+    timelines = [
+        Timeline.of_spans(
+            [
+                span
+                for rank in (0, 1)
+                for span in (
+                    Span(rank, "gather B", "all_gather", "z", rank, rank, rank, 1 + gather, "z"),
+                    Span(rank, "multiply C", "gemm", "compute", *(1.5 + gather,) * 3, 1.5 + gather + product),
+                )
+            ],
+            "measured",
+            experiment.grid,
         )
-        for op in op_times(timeline).values()
+        for gather, product in repeats
     ]
-    parts = mean_seconds_by_cause(ops, timeline.makespan, predicted=False, outside=outside)
-    assert parts["other"] == pytest.approx(0.0, abs=0.02 * timeline.makespan)
-    assert sum(parts.values()) == pytest.approx(timeline.makespan)
+    run = RunMeasurements(timelines, {0: 1, 1: 1}, [], 0, None, 1, 1, "numpy")
+    return measured_record(experiment, schedule, run, provenance(["quadrille", "run"]))
+
+
+@pytest.mark.parametrize(
+    ("repeats", "parts"),
+    [
+        ([(9.0, 1.0), (1.0, 10.0), (5.0, 7.0)], (10.0, 1.0)),
+        ([(9.0, 1.0), (1.0, 10.0), (5.0, 7.0), (0.0, 1.0)], (5.5, 5.0)),
+        ([(2.0, 3.0)], (3.0, 2.0)),
+    ],
+)
+def test_the_parts_of_a_measured_run_of_unequal_repeats_add_up_with_the_time_outside_ops(repeats, parts):
+    record = measured_of_two_ops(*repeats)
+    mean = explain_record(record).mean_seconds_by_part
+    assert (mean["compute"], mean["transfer"]) == parts
+    assert (mean["waiting"], mean["before the first op"], mean["between ops"], mean["after the last op"]) == (
+        0.5, 0.5, 0.5, 0.0
+    )  # fmt: skip
+    assert mean["other"] == 0 and sum(mean.values()) == pytest.approx(record.seconds)
+    if len(repeats) > 1:
+        medians = [op.seconds for op in record.ops]
+        assert sum(medians) != pytest.approx(sum(parts))
+
+
+def test_the_parts_of_an_executed_run_add_up_with_the_time_outside_ops():
+    experiment = MatmulExperiment(Problem(192, 160, 128, "float64"), Grid(z=2, x=2))
+    schedule = matmul_schedule(experiment.problem, "4d", experiment.grid)
+    inputs = {"A": np.ones((192, 160)), "B": np.ones((160, 128))}
+    executed = execute(schedule, inputs, InProcess(4), repeats=4, warmups=0)
+    run = RunMeasurements(executed.timelines, executed.bytes_sent, [], 0, None, 0, 1, "numpy")
+    record = measured_record(experiment, schedule, run, provenance(["quadrille", "run"]))
+    outside = record.outside_ops_seconds
+    assert min(outside.values()) >= 0 and sum(outside.values()) > 0
+    parts = explain_record(record).mean_seconds_by_part
+    assert parts["other"] == pytest.approx(0.0, abs=0.02 * record.seconds)
+    assert sum(parts.values()) == pytest.approx(record.seconds)
     assert {part: parts[part] for part in outside} == outside

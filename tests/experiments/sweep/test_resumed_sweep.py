@@ -199,6 +199,24 @@ def test_an_interrupted_sweep_says_how_many_answers_are_kept_and_how_to_go_on(to
     assert stored_points(store) == 2
 
 
+def test_an_interrupted_sweep_names_the_files_that_stay(toy, tmp_path):
+    """The CSV of an experiment file stays, the JSON of a report does not, and no file is without an answer."""
+    table, store, file = tmp_path / "rows.csv", tmp_path / "s.sqlite", tmp_path / "e.toml"
+    file.write_text(f'matmul = "96,64,48"\nmachine = "{toy}"\ncsv = "{table}"\n')
+    words = ["sweep", file, "--vary", "grid=x=2;z=2;y=2"]
+    in_table = f"2 of 3 points are in {table}, and the same command computes them again; "
+    assert in_table in interrupted(2, *words)[1] and len(table.read_text().splitlines()) == 4
+    assert in_table in interrupted(2, *words, "--report", tmp_path / "r.html")[1]
+    file.write_text(f'matmul = "96,64,48"\nmachine = "{toy}"\nstore = "{store}"\n')
+    assert f"2 of 3 points are kept in {store}; " in interrupted(2, *words, "--report", tmp_path / "r.html")[1]
+    file.write_text(f'matmul = "96,64,48"\nmachine = "{toy}"\n')
+    assert "interrupted: nothing is kept; " in interrupted(2, *words, "--report", tmp_path / "r.html")[1]
+    table.unlink()
+    impossible = ["--vary", "algorithm=cannon,2.5d,summa", "--grid", "z=2", "--csv", table]
+    assert "interrupted: nothing is kept; " in interrupted(1, "sweep", file, *impossible)[1]
+    assert not table.exists()
+
+
 def test_an_interrupted_ranking_says_how_many_answers_are_kept(tmp_path):
     store = tmp_path / "r.sqlite"
     words = ["rank", "--gpt", "tiny", "--batch", "8", "--gpus", "4", "--machine", "perlmutter"]

@@ -2,6 +2,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+from functools import reduce
 
 import click
 import pytest
@@ -12,6 +13,7 @@ from quadrille.cli.app import app
 from quadrille.cli.host_commands import LAUNCHABLE, take_ranks
 from quadrille.cli.main import main
 from quadrille.cli.parsing.flags import MatmulFlags, RunFlags
+from quadrille.experiments.tasks.task_store import TaskStore
 from quadrille.runtime.host.console import INTERRUPTED
 from quadrille.runtime.launching import launch
 from tests.support.quadrille import ROOT, called
@@ -167,20 +169,45 @@ def test_an_interrupted_launch_is_said_in_the_same_line(monkeypatch, capsys):
     assert (ended.status, ended.err) == (130, "quadrille: interrupted\n")
 
 
+IN_STORE = " answers, of this and earlier commands, are kept in STORE; go on with: quadrille launch -n 2 "
+
+
 @pytest.mark.parametrize(
-    ("more", "kept"),
+    ("words", "file", "kept"),
     [
-        (["--store", "STORE"], ": 0 answers are kept in STORE; go on with: quadrille launch -n 2 sweep --store STORE"),
-        (["--store=STORE"], ": 0 answers are kept in STORE; go on with: quadrille launch -n 2 sweep --store=STORE"),
-        ([], ": nothing is kept; --store FILE.sqlite keeps each answer"),
-        (["--csv", "rows.csv"], ""),
+        ("sweep --store STORE", "", f": 2{IN_STORE}sweep --store STORE"),
+        ("sweep --store=STORE", "", f": 2{IN_STORE}sweep --store=STORE"),
+        ("rank --store NEW", "", f": 0{IN_STORE}rank --store NEW".replace("in STORE", "in NEW")),
+        ("sweep EXPERIMENT", 'store = "STORE"', f": 2{IN_STORE}sweep EXPERIMENT"),
+        ("rank --store DAMAGED", "", ""),
+        ("sweep", "", ": nothing is kept; --store FILE.sqlite keeps each answer"),
+        ("sweep --csv -", "", ": nothing is kept; --store FILE.sqlite keeps each answer"),
+        ("sweep --report r.html", "", ": nothing is kept; --store FILE.sqlite keeps each answer"),
+        ("rank --json r.json", "", ": nothing is kept; --store FILE.sqlite keeps each answer"),
+        ("sweep --csv rows.csv", "", ""),
+        ("sweep EXPERIMENT", 'csv = "rows.csv"', ""),
+        ("sweep EXPERIMENT", "no TOML", ""),
+        ("sweep --no-such-flag", "", ""),
+        ("run --matmul 3,4,5", "", ""),
     ],
 )
-def test_an_interrupted_sweep_on_ranks_says_how_many_answers_are_kept(monkeypatch, capsys, tmp_path, more, kept):
-    store = str(tmp_path / "s.sqlite")
+def test_an_interrupted_command_on_ranks_says_how_many_answers_are_kept(
+    monkeypatch, capsys, tmp_path, words, file, kept
+):
+    paths = {name: str(tmp_path / name.lower()) for name in ("STORE", "NEW", "DAMAGED", "EXPERIMENT")}
+
+    def with_paths(text):
+        return reduce(lambda text, name: text.replace(name, paths[name]), paths, text)
+
+    with TaskStore(paths["STORE"]) as store:
+        for digest, code in ((b"1", "now"), (b"2", "before")):
+            store.keep(digest, "sweep point", "a point", "{}", code)
+    (tmp_path / "damaged").write_text("no store")
+    (tmp_path / "experiment").write_text(with_paths(file))
     monkeypatch.setattr(launch, "launch", lambda *_: INTERRUPTED)
-    ended = called(capsys, "launch", "-n", "2", "sweep", *(word.replace("STORE", store) for word in more))
-    assert (ended.status, ended.err) == (130, f"quadrille: interrupted{kept.replace('STORE', store)}\n")
+    ended = called(capsys, "launch", "-n", "2", *with_paths(words).split())
+    assert (ended.status, ended.err) == (130, f"quadrille: interrupted{with_paths(kept)}\n")
+    assert not (tmp_path / "new").exists() and (tmp_path / "damaged").read_text() == "no store"
 
 
 def test_debug_shows_the_traceback_too(monkeypatch, capsys):
