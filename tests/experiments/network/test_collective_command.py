@@ -124,7 +124,10 @@ def test_a_barrier_takes_latencies_only():
 def test_machines_may_be_modelled_past_their_size(capsys):
     answer = predicted("perlmutter", kind="barrier", bytes="", gpus="8192")
     assert answer.gpus == 8192
-    assert "perlmutter has 7168 GPUs; 8192 are modelled" in capsys.readouterr().err
+    assert (
+        "perlmutter has 7,168 GPUs: predicted as a larger machine of the same kind with 8,192"
+        in capsys.readouterr().err
+    )
 
 
 def test_the_json_has_what_the_issue_names(tmp_path):
