@@ -152,7 +152,7 @@ def open_work_sharing(
     """
     communicator = _launched_ranks(jobs)
     opened = TaskStore(store) if store and (communicator is None or communicator.rank == 0) else None
-    with opened or nullcontext():
+    with nullcontext() if opened is None else opened:  # a store without results is false
         work_sharing = WorkSharing(communicator, quiet, jobs, opened)
         if not command:
             yield work_sharing
