@@ -117,6 +117,7 @@ class ClosedFormModel:
         self._placement = placement = place_ranks(machine, ranks)
         self._nccl = NcclTimes(machine, placement, choices)
         self._pairs: dict[tuple[object, ...], PairBytes] = {}
+        self._uneven_by_stage: dict[tuple[object, ...], tuple[float, ...]] = {}
         engine = FlowEngine(simpy.Environment())
         wiring = ResourceDemands(machine, ranks, engine, placement=placement)
         self.hops = AxisHopCosts(machine, ranks, placement, wiring, engine, stages)
@@ -141,6 +142,10 @@ class ClosedFormModel:
         model = copy(self)
         model.hops = self.hops.at_stage(stage)
         return model
+
+    def equal_stages(self) -> list[int]:
+        """The first stage with the same costs as each stage, in all communication that was asked for."""
+        return self.hops.equal_stages(self._uneven_by_stage.values())
 
     def closed_form(self, schedule: Schedule) -> ClosedForm:
         """The closed-form time of the program of rank 0, which has the largest blocks."""
@@ -222,8 +227,14 @@ class ClosedFormModel:
         if key not in self._pairs:
             self._pairs[key] = tuple(self._sent(op, schedule, coordinates))
         pairs = self._pairs[key]
-        groups = self.hops.groups(schedule.grid, op.axis)
-        return float(self._nccl.seconds(op, coordinates, groups, busiest_bytes(pairs), pairs).max())
+
+        def longest(hops: AxisHopCosts) -> float:
+            groups = hops.groups(schedule.grid, op.axis)
+            return float(self._nccl.seconds(op, coordinates, groups, busiest_bytes(pairs), pairs).max())
+
+        if key not in self._uneven_by_stage and (stages := self.hops.by_stage()):
+            self._uneven_by_stage[key] = tuple(float(f"{longest(hops):.9e}") for hops in stages)
+        return longest(self.hops)
 
     def _sent(self, op: AllToAll, schedule: Schedule, coordinates: Coordinates) -> Iterator[tuple[float, ...]]:
         """Yields what each member of a group sends to each [B]."""

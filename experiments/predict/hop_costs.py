@@ -16,7 +16,7 @@ communication model.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from math import inf
@@ -74,11 +74,21 @@ class AxisHopCosts:
         hops._stage = stage
         return hops
 
-    def equal_stages(self) -> list[int]:
-        """The first stage with the same costs as each stage, in all steps that were asked for."""
-        firsts: dict[tuple[AlphaBetaLink, ...], int] = {}
-        costs = zip(*self._links.values(), strict=True) if self._links else ((),) * self._stages
+    def equal_stages(self, further: Iterable[Sequence[float]] = ()) -> list[int]:
+        """The first stage with the same costs as each stage, in all steps that were asked for.
+
+        Parameters
+        ----------
+        further : costs of further communication, each by stage
+        """
+        firsts: dict[tuple[object, ...], int] = {}
+        compared: list[Sequence[object]] = [*self._links.values(), *further]
+        costs = zip(*compared, strict=True) if compared else ((),) * self._stages
         return [firsts.setdefault(of_stage, stage) for stage, of_stage in enumerate(costs)]
+
+    def by_stage(self) -> list["AxisHopCosts"]:
+        """The hop costs of each stage; empty if these are the costs of one stage."""
+        return [] if self._stage is not None else [self.at_stage(stage) for stage in range(self._stages)]
 
     def _of_stage(self, links: Sequence[AlphaBetaLink], size: int) -> AlphaBetaLink:
         """The cost of the stage, or of the slowest stage."""

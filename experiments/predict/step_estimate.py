@@ -67,7 +67,7 @@ def step_estimate(experiment: TrainingExperiment, machine: Machine) -> StepEstim
     costs_of = lru_cache(KEPT)(lambda sampled: sample_costs(sampled, slowest))
     sampled = sample_experiment(experiment)
     costs_of(sampled)
-    firsts = model.hops.equal_stages()
+    firsts = model.equal_stages()
     costs = {
         stage: sample_costs(sampled, _with_rings(model.at_stage(stage), experiment, machine))
         for stage in (set(firsts) if len(set(firsts)) > 1 else ())

@@ -26,6 +26,7 @@ from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.output.progress import StepCount
 from quadrille.experiments.rank.configuration_evaluator import Configuration, Evaluator, speed_key
 from quadrille.experiments.rank.configurations import SearchSpace, configurations
+from quadrille.experiments.rank.layout_variants import best_of_layouts
 from quadrille.experiments.rank.lower_estimates import (
     best_flops_per_second,
     estimated_seconds,
@@ -106,29 +107,62 @@ def search_configurations(
         raise _no_configuration(question, excluded)
     best = _sorted_by_seconds(best)
     if question.limits.order is None:
-        orders_of_best = [tuple(_in_all_orders(configuration.experiment)) for configuration in best[: question.top]]
-        rings, more = _ring_bandwidths(
-            question, [experiment.grid for orders in orders_of_best for experiment in orders], work_sharing
-        )
+        chosen = best_of_layouts(best, question.top) if space.wide else best[: question.top]
+        grids = [grid for configuration in chosen for grid in grids_in_every_order(configuration.experiment.grid)]
+        rings, more = _ring_bandwidths(question, grids, work_sharing)
         evaluator, simulated = Evaluator(question, rings), simulated | more
-        fastest = work_sharing.share(
-            lambda orders: evaluation(evaluator.fastest(orders)),
-            orders_of_best,
-            "evaluated",
-            "configurations in all rank orders",
-            kind=fastest_evaluations(question, evaluator),
-        )
-        excluded.add(
-            OTHER_ORDER,
-            f"{orders_of_best[0][-1].scheme.name} on {orders_of_best[0][-1].grid}",
-            sum(map(len, orders_of_best)) - len(orders_of_best),
-        )
-        ordered = [result.result(orders) for result, orders in zip(fastest, orders_of_best, strict=True)]
-        best = _sorted_by_seconds(
-            [*(result for result in ordered if isinstance(result, Configuration)), *best[question.top :]]
-        )
+        best = _with_best_orders(question, evaluator, best, chosen, excluded, work_sharing)
     measured = bandwidth_table(question.machine, question.gpus) is not None
     return RankedConfigurations(tuple(best), evaluator, excluded, simulated, measured)
+
+
+def with_best_orders(
+    question: RankQuestion, ranking: RankedConfigurations, chosen: Sequence[Configuration], work_sharing: WorkSharing
+) -> tuple[RankedConfigurations, list[Configuration]]:
+    """The ranking with some of its configurations in their fastest order of ranks, and these configurations.
+
+    Parameters
+    ----------
+    chosen : configurations of the ranking, on grids of which the evaluator has the rings in all orders
+    """
+    if question.limits.order is not None:
+        return ranking, list(chosen)
+    others = {configuration.experiment for configuration in ranking.best} - {each.experiment for each in chosen}
+    best = _with_best_orders(question, ranking.evaluator, ranking.best, chosen, ranking.excluded, work_sharing)
+    ordered = [configuration for configuration in best if configuration.experiment not in others]
+    return replace(ranking, best=tuple(best)), ordered
+
+
+def _with_best_orders(
+    question: RankQuestion,
+    evaluator: Evaluator,
+    best: Sequence[Configuration],
+    chosen: Sequence[Configuration],
+    excluded: ExcludedGrids,
+    work_sharing: WorkSharing,
+) -> list[Configuration]:
+    """The configurations, of which the chosen ones are in their fastest order of ranks, the fastest first.
+
+    Parameters
+    ----------
+    excluded : configurations that are left out; updated
+    """
+    if not chosen:
+        return list(best)
+    orders_of_chosen = [tuple(_in_all_orders(configuration.experiment)) for configuration in chosen]
+    fastest = work_sharing.share(
+        lambda orders: evaluation(evaluator.fastest(orders)),
+        orders_of_chosen,
+        "evaluated",
+        "configurations in all rank orders",
+        kind=fastest_evaluations(question, evaluator),
+    )
+    first = orders_of_chosen[0][-1]
+    omitted = sum(map(len, orders_of_chosen)) - len(orders_of_chosen)
+    excluded.add(OTHER_ORDER, f"{first.scheme.name} on {first.grid}", omitted)
+    ordered = [result.result(orders) for result, orders in zip(fastest, orders_of_chosen, strict=True)]
+    rest = (configuration for configuration in best if configuration not in chosen)
+    return _sorted_by_seconds([*(result for result in ordered if isinstance(result, Configuration)), *rest])
 
 
 def _evaluated_apart(fitting: Sequence[TrainingExperiment], space: SearchSpace) -> list[list[TrainingExperiment]]:

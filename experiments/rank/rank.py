@@ -5,7 +5,7 @@ prints, and its output does not depend on the number of ranks.  Evaluations and
 simulations are tasks (`quadrille.experiments.tasks`), whose answers a store keeps.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 import msgspec
 
@@ -19,11 +19,13 @@ from quadrille.experiments.rank.configuration_evaluator import Configuration
 from quadrille.experiments.rank.configuration_search import (
     RankedConfigurations,
     search_configurations,
+    with_best_orders,
     with_unsearched,
 )
 from quadrille.experiments.rank.configurations import SearchSpace
 from quadrille.experiments.rank.dense_states import compared, with_dense_states
 from quadrille.experiments.rank.grids_report import GridsAnswer, SimulatedGrid, grids_answer, print_grids_answer
+from quadrille.experiments.rank.layout_variants import first_simulated, further_variants
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.ranking import DenseStates, order_by_seconds, write_answer
 from quadrille.experiments.rank.schemes_report import (
@@ -172,21 +174,14 @@ def _rank_schemes(question: RankQuestion, space: SearchSpace, work_sharing: Work
     unsearched = _best_unsearched(question, space, work_sharing)
     ranking = with_unsearched(ranking, unsearched)
     compared = {configuration.experiment for configuration in unsearched[:COMPARED]}
-    places = [
-        place
-        for place, configuration in enumerate(ranking.best)
-        if place < question.top or configuration.experiment in compared
-    ]
-    experiments = [ranking.best[place].experiment for place in places]
-
-    def simulated(experiment: TrainingExperiment) -> TrainingStep:
-        return ranking.evaluator.simulated(experiment, question.granularity)
-
-    kind = sampled_steps(question, ranking.evaluator)
-    steps = work_sharing.share(simulated, experiments, "simulated", "configurations", kind=kind)
+    chosen = first_simulated(ranking.best, question.top) if space.wide else ranking.best[: question.top]
+    steps = _simulated(question, ranking, {each.experiment for each in chosen} | compared, work_sharing)
     if space.wide:
-        steps = _fastest_in_full(question, ranking, experiments, steps, work_sharing)
-    simulated_places = dict(zip(places, steps, strict=True))
+        ranking, variants = _variants_of_fastest(question, ranking, steps, question.top - len(chosen), work_sharing)
+        steps |= _simulated(question, ranking, variants, work_sharing)
+        steps = _fastest_in_full(question, ranking, steps, work_sharing)
+    places = [place for place, configuration in enumerate(ranking.best) if configuration.experiment in steps]
+    simulated_places = {place: steps[ranking.best[place].experiment] for place in places}
     usual = [place for place in places if ranking.best[place].experiment in compared]
     return schemes_answer(question, space, ranking, simulated_places, usual)
 
@@ -203,30 +198,62 @@ def _best_unsearched(
         return ()
 
 
+Steps = dict[TrainingExperiment, TrainingStep]
+"""The simulated training step of each configuration."""
+
+
+def _simulated(
+    question: RankQuestion, ranking: RankedConfigurations, chosen: Set[TrainingExperiment], work_sharing: WorkSharing
+) -> Steps:
+    """The simulated steps of configurations of the ranking, the fastest by the closed form first."""
+    experiments = [each.experiment for each in ranking.best if each.experiment in chosen]
+
+    def simulated(experiment: TrainingExperiment) -> TrainingStep:
+        return ranking.evaluator.simulated(experiment, question.granularity)
+
+    kind = sampled_steps(question, ranking.evaluator)
+    steps = work_sharing.share(simulated, experiments, "simulated", "configurations", kind=kind)
+    return dict(zip(experiments, steps, strict=True))
+
+
+def _variants_of_fastest(
+    question: RankQuestion, ranking: RankedConfigurations, steps: Steps, count: int, work_sharing: WorkSharing
+) -> tuple[RankedConfigurations, set[TrainingExperiment]]:
+    """The ranking with further variants of the fastest layouts in their fastest order of ranks, and these variants.
+
+    Parameters
+    ----------
+    steps : simulated steps of the best variant of each layout
+    count : number of further variants
+    """
+    experiments = [*steps]
+    fastest_first = [experiments[place] for place in order_by_seconds([*steps.values()])]
+    variants = further_variants(ranking.best, fastest_first, count)
+    ranking, ordered = with_best_orders(question, ranking, variants, work_sharing)
+    return ranking, {variant.experiment for variant in ordered}
+
+
 def _fastest_in_full(
-    question: RankQuestion,
-    ranking: RankedConfigurations,
-    experiments: Sequence[TrainingExperiment],
-    steps: Sequence[TrainingStep],
-    work_sharing: WorkSharing,
-) -> list[TrainingStep]:
+    question: RankQuestion, ranking: RankedConfigurations, steps: Steps, work_sharing: WorkSharing
+) -> Steps:
     """The steps, with simulations of all layers and microbatches of pipelines until the fastest step has one.
 
     One rank simulates a pipeline, because its time decides about the next.
     """
 
-    def in_full_at(place: int) -> TrainingStep:
-        return ranking.evaluator.simulated_in_full(experiments[place], question.granularity)
+    def in_full(experiment: TrainingExperiment) -> TrainingStep:
+        return ranking.evaluator.simulated_in_full(experiment, question.granularity)
 
+    experiments = [each.experiment for each in ranking.best if each.experiment in steps]
     kind = simulated_steps(question, lambda place: experiments[place])
     of_pipelines = {place for place, experiment in enumerate(experiments) if experiment.grid.pipeline > 1}
-    in_full = list(steps)
-    while (fastest := order_by_seconds(in_full)[0]) in of_pipelines:
+    ordered = [steps[experiment] for experiment in experiments]
+    while (fastest := order_by_seconds(ordered)[0]) in of_pipelines:
         of_pipelines.remove(fastest)
-        in_full[fastest : fastest + 1] = work_sharing.share(
-            in_full_at, [fastest], "simulated", "configurations in full", kind=kind
+        ordered[fastest : fastest + 1] = work_sharing.share(
+            lambda place: in_full(experiments[place]), [fastest], "simulated", "configurations in full", kind=kind
         )
-    return in_full
+    return dict(zip(experiments, ordered, strict=True))
 
 
 def _remarks(question: RankQuestion) -> list[str]:

@@ -7,7 +7,8 @@ counted, until enough fit and no bound is below their times.  The rounds end whe
 best.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import inf
 
 from quadrille.experiments.output.progress import StepCount
@@ -15,6 +16,7 @@ from quadrille.experiments.rank.configuration_evaluator import Configuration, Ev
 from quadrille.experiments.rank.lower_estimates import best_flops_per_second, least_seconds
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.stored_evaluations import (
+    Evaluation,
     evaluation,
     first_fitting_evaluations,
     least_times,
@@ -49,24 +51,41 @@ def fastest_fitting(
     excluded : configurations that are left out; updated
     """
     that_fit: list[Configuration] = []
-    examined = 0
-    while any(len(group) > examined for group in by_estimate) and examined < MOST_ROUNDS * ROUND:
-        part = [alternatives for group in by_estimate for alternatives in group[examined : examined + ROUND]]
-        examined += ROUND
-        added = _round(question, evaluator, part, that_fit, excluded, work_sharing)
-        that_fit = sorted([*that_fit, *added], key=lambda configuration: speed_key(configuration.step))
-        best = that_fit[: question.top]
-        if len(best) == question.top and not any(configuration in added for configuration in best):
-            break
+    examined, functions = 0, _Functions(evaluator)
+    with work_sharing.kept_processes(*functions.shared) as together:
+        while any(len(group) > examined for group in by_estimate) and examined < MOST_ROUNDS * ROUND:
+            part = [alternatives for group in by_estimate for alternatives in group[examined : examined + ROUND]]
+            examined += ROUND
+            added = _round(question, functions, part, that_fit, excluded, together)
+            that_fit = sorted([*that_fit, *added], key=lambda configuration: speed_key(configuration.step))
+            best = that_fit[: question.top]
+            if len(best) == question.top and not any(configuration in added for configuration in best):
+                break
     for group in by_estimate:
         if remaining := sum(map(len, group[examined:])):
             excluded.add(SLOWER, example(group[examined]), remaining)
     return that_fit
 
 
+@dataclass(frozen=True, slots=True)
+class _Functions:
+    """The functions of an evaluator that processes share during all rounds."""
+
+    evaluator: Evaluator
+
+    @property
+    def shared(self) -> tuple[Callable[[Alternatives], object], ...]:
+        """All functions that are asked."""
+        return self.evaluator.least_seconds, self.evaluator.modelled, self.first_fitting
+
+    def first_fitting(self, alternatives: Alternatives) -> Evaluation:
+        """The first of the alternatives that fits in memory, or the one that needs least."""
+        return evaluation(self.evaluator.first_fitting(alternatives))
+
+
 def _round(
     question: RankQuestion,
-    evaluator: Evaluator,
+    functions: _Functions,
     part: Sequence[Alternatives],
     that_fit: Sequence[Configuration],
     excluded: ExcludedGrids,
@@ -78,7 +97,7 @@ def _round(
     ----------
     that_fit : configurations of earlier rounds
     """
-    kept = max(question.top, FITTING_KEPT)
+    kept, evaluator = max(question.top, FITTING_KEPT), functions.evaluator
     possible = possibly_best(question, part, that_fit, excluded)
     bounds = work_sharing.share(
         evaluator.least_seconds, possible, "bounded", "layouts", kind=least_times(question, evaluator)
@@ -94,7 +113,7 @@ def _round(
             together = [possible[number] for number in waiting[:COUNTED_TOGETHER]]
             del waiting[:COUNTED_TOGETHER]
             configurations, too_slow = _configurations_that_fit(
-                question, evaluator, together, limit, excluded, work_sharing
+                question, functions, together, limit, excluded, work_sharing
             )
             added += configurations
             slower += too_slow
@@ -113,7 +132,7 @@ def _seconds_at(place: int, configurations: Sequence[Configuration]) -> float:
 
 def _configurations_that_fit(
     question: RankQuestion,
-    evaluator: Evaluator,
+    functions: _Functions,
     together: Sequence[Alternatives],
     limit: float,
     excluded: ExcludedGrids,
@@ -125,6 +144,7 @@ def _configurations_that_fit(
     ----------
     limit : time by the closed form above which alternatives are too slow [s]
     """
+    evaluator = functions.evaluator
 
     def uncounted(number: int) -> StepCount:
         return StepCount("evaluated", "layouts", number)
@@ -136,7 +156,7 @@ def _configurations_that_fit(
     slower = [alternatives for alternatives, slow in zip(together, is_slow, strict=True) if slow]
     fast = [alternatives for alternatives, slow in zip(together, is_slow, strict=True) if not slow]
     evaluations = work_sharing.answers(
-        lambda alternatives: evaluation(evaluator.first_fitting(alternatives)),
+        functions.first_fitting,
         fast,
         uncounted(len(fast)),
         kind=first_fitting_evaluations(question, evaluator),

@@ -6,7 +6,7 @@ Calculations are tasks (`quadrille.experiments.tasks`): with a store, only what 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from quadrille.algorithms.errors import InputError, Interruption
@@ -14,6 +14,7 @@ from quadrille.experiments.output.progress import StepCount, progress_line
 from quadrille.experiments.tasks.answer_tasks import StoredTasks, answer_tasks, workers_of
 from quadrille.experiments.tasks.kept_words import kept_words
 from quadrille.experiments.tasks.task_store import TaskStore
+from quadrille.experiments.tasks.workers import ProcessWorkers, Workers
 from quadrille.runtime.launching.supervise import signals_as_interrupts
 
 if TYPE_CHECKING:
@@ -44,6 +45,40 @@ class TaskKind:
 
 
 @dataclass(frozen=True, slots=True)
+class _Pool:
+    """Processes that several functions share, one function at a time, so that these keep their caches.
+
+    Parameters
+    ----------
+    workers : processes; a task is the index of a function and a question
+    functions : functions, which existed before the processes
+    """
+
+    workers: ProcessWorkers[tuple[int, Any], Any]
+    functions: tuple[Callable[[Any], Any], ...]
+
+    def workers_of(self, function: Callable[[Question], Answer]) -> Workers[Question, Answer] | None:
+        """The processes as workers of one of the functions; None for another function."""
+        return _OfFunction(self.workers, self.functions.index(function)) if function in self.functions else None
+
+
+class _OfFunction(Workers[Question, Answer]):
+    """The workers of one of the functions of a pool, which stays open when they are closed."""
+
+    def __init__(self, workers: Workers[tuple[int, Question], Answer], index: int) -> None:
+        self._workers, self._index, self.capacity = workers, index, workers.capacity
+
+    def start(self, number: int, point: Question) -> None:
+        self._workers.start(number, (self._index, point))
+
+    def finished(self, *, wait: bool) -> list[tuple[int, Answer]]:
+        return self._workers.finished(wait=wait)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
 class WorkSharing:
     """The MPI ranks that share calculations; this process and its workers if there is no communicator.
 
@@ -56,12 +91,14 @@ class WorkSharing:
     quiet : whether progress is not shown
     jobs : number of processes that share the calculations of this process, if there is no communicator
     store : store of results, on rank 0; None without a store, and on the other ranks
+    pool : processes that stay until a context of `kept_processes` ends; None outside
     """
 
     communicator: "Intracomm | None" = None
     quiet: bool = True
     jobs: int = 1
     store: TaskStore | None = None
+    pool: _Pool | None = None
 
     @property
     def is_root(self) -> bool:
@@ -74,6 +111,21 @@ class WorkSharing:
         step_count = StepCount(verb, noun, total)
         with progress_line(step_count.words, share=step_count.share, shown=self.is_root and not self.quiet):
             yield step_count
+
+    @contextmanager
+    def kept_processes(self, *functions: Callable[[Any], Any]) -> Iterator["WorkSharing"]:
+        """A context with a work sharing whose processes stay for all questions to these functions, with their caches.
+
+        >>> with WorkSharing(jobs=2).kept_processes(abs, str) as together:
+        ...     together.share(abs, [-3, 2], "counted", "numbers"), together.share(str, [5], "written", "numbers")
+        ([3, 2], ['5'])
+        """
+        if self.communicator is not None or self.jobs == 1:
+            yield self
+            return
+        workers = ProcessWorkers(lambda task: functions[task[0]](task[1]), self.jobs)
+        with closing(workers):
+            yield replace(self, pool=_Pool(workers, functions))
 
     def share(
         self,
@@ -120,7 +172,9 @@ class WorkSharing:
             )
         if self.communicator is not None:
             return _answers_of_ranks(answer, questions, step_count, self.communicator, stored)
-        workers = workers_of(answer, min(self.jobs, max(1, len(questions))))
+        workers = self.pool.workers_of(answer) if self.pool is not None else None
+        if workers is None:
+            workers = workers_of(answer, min(self.jobs, max(1, len(questions))))
         answers: dict[int, Answer] = {}
         with closing(answer_tasks(questions, workers, stored)) as in_any_order:
             for number, result in in_any_order:
@@ -152,7 +206,7 @@ def open_work_sharing(
     """
     communicator = _launched_ranks(jobs)
     opened = TaskStore(store) if store and (communicator is None or communicator.rank == 0) else None
-    with opened or nullcontext():
+    with nullcontext() if opened is None else opened:  # a store without results is false
         work_sharing = WorkSharing(communicator, quiet, jobs, opened)
         if not command:
             yield work_sharing

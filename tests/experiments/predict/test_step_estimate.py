@@ -10,7 +10,9 @@ from quadrille.cli.parsing.training import parse_training
 from quadrille.experiments.predict.closed_form import ClosedFormModel
 from quadrille.experiments.predict.predict import prediction_record
 from quadrille.experiments.predict.prepared_experiment import with_machine_choices
+from quadrille.experiments.predict.sampled_step import sample_costs
 from quadrille.experiments.predict.step_estimate import ring_bandwidths, step_estimate
+from quadrille.experiments.predict.step_parts import sample_experiment
 from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.find_machine import find_machine
 
@@ -67,6 +69,30 @@ def test_the_estimate_counts_a_stage_whose_groups_lie_on_two_nodes_for_that_stag
     assert step_estimate(experiment, machine).seconds == pytest.approx(
         prediction_record(experiment, machine).seconds, rel=0.1
     )
+
+
+def test_stages_that_differ_in_unequal_all_to_alls_alone_are_not_equal():
+    """Stages 1 and 3 have 8 and 24 of their 64 GPUs in another domain: their rings are equal, not their all-to-alls."""
+    machine = find_machine("gb200-nvl72", gpus=256)
+    first_of_stages = {}
+    for load in ("balanced", "zipf:0.5"):
+        flags = TrainingFlags(
+            gpt=EXPERTS.replace("experts=16", "experts=64"),
+            grid="data=64,expert=64,pipeline=4",
+            batch="256",
+            micro_batch="1",
+            dtype="bfloat16",
+            expert_load=load,
+        )
+        experiment = with_machine_choices(parse_training(flags), machine)
+        model = ClosedFormModel(machine, "bfloat16", 256, experiment.execution.choices, stages=4)
+        sample_costs(sample_experiment(experiment), model.at_once({}))
+        first_of_stages[load] = model.hops.equal_stages(), model.equal_stages()
+    of_hops, of_all = first_of_stages["zipf:0.5"]
+    assert of_hops == [0, 1, 2, 1]
+    assert of_all == [0, 1, 2, 3]
+    of_hops, of_all = first_of_stages["balanced"]
+    assert of_hops == of_all
 
 
 def test_the_estimate_of_unequal_experts_is_near_the_prediction():

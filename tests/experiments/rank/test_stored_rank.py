@@ -75,6 +75,19 @@ def test_a_store_that_is_another_file_is_one_line(tmp_path, capsys):
     )
 
 
+def test_a_new_store_is_closed_and_leaves_no_log_beside_it(tmp_path):
+    """A store without results is false; it is opened and closed all the same, with results and without."""
+    store = tmp_path / "s.sqlite"
+    for questions in ([], [2, 3]):
+        with work_sharing.open_work_sharing(quiet=True, store=str(store)) as sharing:
+            kind = work_sharing.TaskKind("square", int, int)
+            assert sharing.share(lambda number: number**2, questions, "squared", "numbers", kind=kind) == [
+                number**2 for number in questions
+            ]
+        assert sharing.store is not None and len(questions) == sharing.store.added
+        assert [path.name for path in tmp_path.iterdir()] == ["s.sqlite"]
+
+
 SHARED = """
 import os, sys, time
 from quadrille.experiments.rank.work_sharing import TaskKind, open_work_sharing
