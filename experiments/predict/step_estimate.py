@@ -1,9 +1,15 @@
 """`step_estimate`: the time and memory of a training step in tenths of a second, before its prediction.
 
-The time is the closed form by which `quadrille rank` orders configurations: a few layers and microbatches, combined in
-the order of the pipeline's slots.  Rings of NCCL between nodes use all cards of a node, and all-to-alls send all their
-messages at once, each of its own size.  A stage whose groups lie on two nodes is slower than a stage in one.  The
-memory is that of the prediction.
+The time is a closed form: a few layers and microbatches, combined in the order of the pipeline's slots.  The command
+`quadrille rank` orders configurations by the same combination, with simpler costs of collectives:
+
+    cost                          estimate                                    rank
+    bandwidth of a NCCL ring      all cards of the nodes that it crosses      measured, or simulated
+    messages of an all-to-all     all at once, on shared links                one after the other
+    unequal experts               each message of its own size, NCCL's model  each step as long as its largest message
+    stage on two nodes            slower than a stage in one                  every stage as slow as the slowest
+
+The memory is that of the prediction.
 """
 
 from collections.abc import Mapping

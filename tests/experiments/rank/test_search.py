@@ -11,6 +11,7 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as replace_fields
 
 from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.collectives.collective_choices import Choices
@@ -26,6 +27,7 @@ from quadrille.experiments.rank.configuration_evaluator import Evaluator
 from quadrille.experiments.rank.configurations import configurations, default_space
 from quadrille.experiments.rank.lower_estimates import best_flops_per_second, least_activation_bytes, least_seconds
 from quadrille.experiments.rank.rank import ranking
+from quadrille.experiments.rank.schemes_report import accounting_lines
 from quadrille.experiments.rank.search_options import SEARCH_OPTIONS
 from quadrille.experiments.rank.search_report import DEFAULT_VALUE, ONE_VALUE, option_entries
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
@@ -371,6 +373,18 @@ def test_message_driven_pipelines_are_tried_if_they_are_named():
     more = {"pipeline": "2", "pipeline_schedule": "message-driven,1f1b", "micro_batch": "1", "collectives": "own"}
     found = ranking(question(**more), space(**more))
     assert {one.pipeline_schedule for one in found.analytical} == {"message-driven", "1f1b"}
+
+
+def test_a_line_names_the_pipelines_whose_parts_are_those_of_a_simulation_in_full():
+    """The fastest pipeline is simulated with its messages, which overlap passes; a sample hides none of them."""
+    answer = ranked(**EVERYTHING)
+    best, *sampled = answer.simulated
+    assert best.layers_simulated == 4 and {entry.layers_simulated for entry in sampled} == {3}
+    assert accounting_lines(answer)[0].startswith("simulated in full: #1: comm. has the wait for other stages")
+    assert best.hidden_seconds > 0
+    assert {entry.hidden_seconds for entry in sampled if entry.overlap == "none" and entry.offload == "none"} == {0.0}
+    for alike in ([best], sampled):
+        assert accounting_lines(replace_fields(answer, simulated=alike)) == []
 
 
 def test_where_only_the_search_fits_the_page_says_so(capsys):
