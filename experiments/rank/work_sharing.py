@@ -14,6 +14,7 @@ from quadrille.experiments.output.progress import StepCount, progress_line
 from quadrille.experiments.tasks.answer_tasks import StoredTasks, answer_tasks, workers_of
 from quadrille.experiments.tasks.kept_words import kept_words
 from quadrille.experiments.tasks.task_store import TaskStore
+from quadrille.runtime.host.progress_reports import local_work
 from quadrille.runtime.launching.supervise import signals_as_interrupts
 
 if TYPE_CHECKING:
@@ -152,7 +153,8 @@ def open_work_sharing(
     """
     communicator = _launched_ranks(jobs)
     opened = TaskStore(store) if store and (communicator is None or communicator.rank == 0) else None
-    with opened or nullcontext():
+    reported = nullcontext() if communicator is None else local_work("sharing the work of the ranking")
+    with opened or nullcontext(), reported:
         work_sharing = WorkSharing(communicator, quiet, jobs, opened)
         if not command:
             yield work_sharing
