@@ -139,10 +139,17 @@ def check_same_problem(predicted: Record, measured: Record) -> None:
         different += _different_algorithms(predicted, measured)
     if not different:
         return
-    more = f"; and {len(different) - MOST_DIFFERENCES} more" if len(different) > MOST_DIFFERENCES else ""
-    raise InputError(
-        f"records of different problems: {'; '.join(different[:MOST_DIFFERENCES])}{more}; {_remedy(names, measured)}"
-    )
+    raise InputError(f"records of different problems: {first_differences(different)}; {_remedy(names, measured)}")
+
+
+def first_differences(differences: Sequence[str]) -> str:
+    """The first differences, and the number of those that are left out, as text.
+
+    >>> first_differences(["m 1 and 2", "k 3 and 4", "n 5 and 6", "dtype float32 and float64"])
+    'm 1 and 2; k 3 and 4; n 5 and 6; and 1 more'
+    """
+    more = len(differences) - MOST_DIFFERENCES
+    return "; ".join([*differences[:MOST_DIFFERENCES], *([f"and {more} more"] if more > 0 else [])])
 
 
 def _remedy(names: Sequence[str], measured: Record) -> str:

@@ -15,6 +15,7 @@ from quadrille.experiments.tasks.answer_tasks import StoredTasks, answer_tasks, 
 from quadrille.experiments.tasks.kept_words import kept_words
 from quadrille.experiments.tasks.task_store import TaskStore
 from quadrille.experiments.tasks.workers import ProcessWorkers, Workers
+from quadrille.runtime.host.progress_reports import local_work
 from quadrille.runtime.launching.supervise import signals_as_interrupts
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class WorkSharing:
         if self.communicator is not None or self.jobs == 1:
             yield self
             return
-        workers = ProcessWorkers(lambda task: functions[task[0]](task[1]), self.jobs)
+        workers: ProcessWorkers[Any, Any] = ProcessWorkers(lambda task: functions[task[0]](task[1]), self.jobs)
         with closing(workers):
             yield replace(self, pool=_Pool(workers, functions))
 
@@ -206,7 +207,8 @@ def open_work_sharing(
     """
     communicator = _launched_ranks(jobs)
     opened = TaskStore(store) if store and (communicator is None or communicator.rank == 0) else None
-    with nullcontext() if opened is None else opened:  # a store without results is false
+    reported = nullcontext() if communicator is None else local_work("sharing the work of the ranking")
+    with nullcontext() if opened is None else opened, reported:  # a store without results is false
         work_sharing = WorkSharing(communicator, quiet, jobs, opened)
         if not command:
             yield work_sharing

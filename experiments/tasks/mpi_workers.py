@@ -5,10 +5,12 @@ Source: mpi4py documentation, mpi4py.futures, MPICommExecutor.
 
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from quadrille.algorithms.errors import InputError
 from quadrille.experiments.tasks.workers import FutureWorkers
+from quadrille.runtime.host.progress_reports import local_work
 from quadrille.runtime.host.world import announced_size, loaded_library, mpi_allows_threads
 
 if TYPE_CHECKING:
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
     from mpi4py.MPI import Intracomm
 
+HANDING_OUT, ANSWERING = "handing out tasks", "answering tasks"
+"""The work of rank 0 and of the other ranks, for messages about where a rank ended."""
 Point = TypeVar("Point")
 Answer = TypeVar("Answer")
 
@@ -35,13 +39,19 @@ class MpiWorkers(FutureWorkers[Point, Answer]):
         executor = MPICommExecutor(communicator, root=0).__enter__()
         assert executor is not None, "rank 0 hands out tasks"
         super().__init__(cast("Executor", executor), question, 2 * communicator.size - 1)
+        self._reports = ExitStack()
+        self._reports.enter_context(local_work(HANDING_OUT))
+
+    def close(self) -> None:
+        super().close()
+        self._reports.close()
 
 
 def serve_tasks(communicator: "Intracomm") -> None:
     """Compute tasks for rank 0 until it has no more; every other rank calls this."""
     from mpi4py.futures import MPICommExecutor
 
-    with MPICommExecutor(communicator, root=0):
+    with local_work(ANSWERING), MPICommExecutor(communicator, root=0):
         pass
 
 

@@ -33,6 +33,8 @@ CREATE TABLE results (
 COLUMNS = ("digest", "task", "label", "result", "quadrille")
 ACCEPTED = "accepted is a new file or a store"
 HEADER_BYTES = 100
+PAGE_BYTES = 4096
+"""Size of a page of a new database."""
 
 
 class TaskStore(AbstractContextManager["TaskStore"]):
@@ -56,6 +58,7 @@ class TaskStore(AbstractContextManager["TaskStore"]):
         self.path, self._name = path, f"{flag} {path}"
         self.found, self.added = 0, 0
         _check_path(path, self._name)
+        is_new = not Path(path).exists()
         try:
             self._connection = sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
         except sqlite3.Error as error:
@@ -63,11 +66,27 @@ class TaskStore(AbstractContextManager["TaskStore"]):
         try:
             self._prepare()
         except sqlite3.Error as error:
-            self._connection.close()
+            self._discard(is_new=is_new)
             raise InputError(f"{self._name}: {_reason(error)}") from None
         except InputError:
             self._connection.close()
             raise
+
+    def _discard(self, *, is_new: bool) -> None:
+        """Close the file, and remove it if this process has created it and nobody has put a table into it.
+
+        A table is a second page of the file, or in its write-ahead log.
+        """
+        file, log = (Path(f"{self.path}{ending}") for ending in ("", "-wal"))
+        try:
+            self._connection.rollback()
+            is_empty = self._connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None
+        except sqlite3.Error:  # no space for the memory that processes share, which reading needs too
+            is_empty = file.stat().st_size <= PAGE_BYTES and not (log.exists() and log.stat().st_size)
+        self._connection.close()
+        if is_new and is_empty:
+            for ending in ("", "-journal", "-wal", "-shm"):
+                Path(f"{self.path}{ending}").unlink(missing_ok=True)
 
     def _prepare(self) -> None:
         """Check the header of the file, and create the table of a new file.
@@ -228,6 +247,6 @@ def _reason(error: sqlite3.Error) -> str:
         return f"is no SQLite file; {ACCEPTED}"
     if "malformed" in text:
         return f"is damaged ({text}); {ACCEPTED}"
-    if "disk is full" in text:
+    if "disk is full" in text or "disk I/O error" in text:
         return f"{text}; free some space, or name a file on another disk"
     return text

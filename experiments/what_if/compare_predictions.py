@@ -16,6 +16,7 @@ from quadrille.algorithms.formats.record import Record, load_record
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.grid import lengths_text
 from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.experiments.compare.problem import first_differences
 from quadrille.experiments.explain.explanation import MeanPart, mean_seconds_by_cause
 from quadrille.experiments.import_.file_kinds import is_record
 from quadrille.experiments.output.destinations import Destinations
@@ -29,8 +30,6 @@ SCHEMA = "quadrille/predictions/1"
 QUESTION = "How do the predictions differ, and why?"
 SAME_TIME = 1e-9
 """Share of a time below which a difference is one of rounding."""
-MOST_DIFFERENCES = 3
-"""Number of differences between jobs that are named."""
 WHAT_IF_SIZES = ("batch", "rows", "sequence", "transposed", "capacity", "aux_loss")
 """Sizes of a workload that a what-if may change."""
 OWN_MEASUREMENT = "one measured record goes with one prediction"
@@ -132,10 +131,9 @@ def check_same_job(paths: Sequence[str], records: Sequence[Record]) -> None:
             if first.get(name) != job.get(name)
         ]
         if different:
-            more = f" and {len(different) - MOST_DIFFERENCES} more" if len(different) > MOST_DIFFERENCES else ""
             raise InputError(
-                f"predictions of different jobs: {'; '.join(different[:MOST_DIFFERENCES])}{more}; a what-if changes "
-                "machine, layout, precision, schedule or batch of one job"
+                f"predictions of different jobs: {first_differences(different)}; a what-if changes machine, layout, "
+                "precision, schedule or batch of one job"
             )
 
 

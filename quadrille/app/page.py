@@ -37,6 +37,8 @@ PLACES = ("compared", "now-head", "now-memory", "now-rest")
 """Elements that belong to the answer."""
 WAITING = f"{MOST} predictions are under way for other pages or settings; this one waits for the first to end."
 FIRST = "The first answer is being computed."
+NO_FILE = "There is no answer yet, of which a file could be made."
+EARLIER_FILE = "The file has the settings of the shown answer, not those of the knobs."
 REFUSED = "No answer: a setting is refused, with the line beside its knob."
 HEAD = (
     '<link rel="stylesheet" href="/quadrille/app.css"><script defer src="/quadrille/vega.js"></script>'
@@ -88,7 +90,7 @@ class View:
         self._task: asyncio.Task[None] | None = None
         self._answer: Answer | None = None
         self._kept: tuple[Settings, Answer] | None = None
-        self._predicted: Settings | None = None
+        self._shown: Settings | None = None
         with ui.element("div").classes("app"):
             with ui.element("nav").classes("knobs").props('aria-label="Settings"'):
                 settings, line = _settings_of(texts)
@@ -156,14 +158,13 @@ class View:
                 self._knobs.show_fault("")
                 _show_stage(estimate)
             elif estimate is not None:
-                self._show(estimate)
+                self._show(settings, estimate)
             await asyncio.sleep(PAUSE_SECONDS)
             kept = await self._predict(words, estimate if isinstance(estimate, str) else ESTIMATE)
         if isinstance(kept, Refusal):
             self._refuse(kept.line)
         elif kept is not None:
-            self._predicted = settings
-            self._show(kept)
+            self._show(settings, kept)
 
     async def _estimate(self, words: Words) -> Reply | str:
         """The estimate, or a line that it takes too long; its process is ended then, and where the user moves on."""
@@ -187,20 +188,20 @@ class View:
             _put("now-head", f"<p class='verdict'>{REFUSED}</p>", [], "")
         _stale()
 
-    def _show(self, answer: Answer) -> None:
-        """Show an answer; an estimate leaves the charts of the last prediction, greyed."""
+    def _show(self, settings: Settings, answer: Answer) -> None:
+        """Show the answer to settings; an estimate leaves the charts of the last prediction, greyed."""
         self._knobs.show_fault("")
-        self._answer = answer
-        address = f"?{urlencode(self._knobs.settings.texts())}"
+        self._shown, self._answer = settings, answer
+        address = f"?{urlencode(settings.texts())}"
         _run(f"history.replaceState(null, '', {msgspec.json.encode(address).decode()});")
         _show_pane("now", answer)
         self._compare()
 
     def _keep(self) -> None:
-        if self._answer is None or self._answer.is_estimate or self._predicted is None:
+        if self._answer is None or self._answer.is_estimate or self._shown is None:
             ui.notify("The prediction is still to come.")
             return
-        self._kept = self._predicted, self._answer
+        self._kept = self._shown, self._answer
         self._kept_place.set_visibility(True)
         self._panes.classes(add="two")
         _show_pane("kept", self._answer)
@@ -222,10 +223,10 @@ class View:
     def _compare(self) -> None:
         """Show the figures of the kept answer beside those of the present one."""
         _run("document.getElementById('compared')?.classList.remove('stale');")
-        if self._kept is None or self._answer is None:
+        if self._kept is None or self._answer is None or self._shown is None:
             self._compared.set_content("")
             return
-        self._compared.set_content(comparison_html(self._kept, self._knobs.settings, self._answer))
+        self._compared.set_content(comparison_html(self._kept, self._shown, self._answer))
 
     async def _export_report(self) -> None:
         if self._answer is None or self._answer.is_estimate:
@@ -237,8 +238,14 @@ class View:
         ui.download.content(text or "", "report.html", "text/html")
 
     def _export_file(self) -> None:
+        """Download the experiment file of the shown answer; the knobs may have a setting that is refused."""
+        if self._shown is None:
+            ui.notify(NO_FILE)
+            return
+        if self._shown != self._knobs.settings:
+            ui.notify(EARLIER_FILE)
         try:
-            text = self._knobs.settings.experiment_file()
+            text = self._shown.experiment_file()
         except InputError as error:
             ui.notify(str(error))
             return

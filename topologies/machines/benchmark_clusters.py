@@ -59,6 +59,7 @@ def cluster(name: str, summary: str, uplink_bandwidth: float) -> NamedMachine:
         fabric=leaves(uplink_bandwidth),
         overhead=Quantity("overhead_seconds", 0.0, f"{PINNED}; the compared model has none"),
         has_kernels=False,
+        any_size=True,
         notes=(
             Quantity("nodes_per_leaf", NODES_PER_LEAF, PINNED),
             Quantity("uplink_bandwidth_bytes_per_second", uplink_bandwidth, PINNED),

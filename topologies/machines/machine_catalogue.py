@@ -194,14 +194,15 @@ def quantities_of(named: NamedMachine) -> tuple[Quantity, ...]:
 
 
 def larger_machine_remark(machine: Machine, gpus: int) -> str:
-    """A sentence if a named machine has fewer GPUs than are modelled; empty otherwise, and for machine files.
+    """A sentence if a named machine has fewer GPUs than are modelled; empty otherwise, and for machines of own names.
 
-    The networks of named machines follow rules for any number of GPUs.  A machine file has the GPUs that it has.
+    The networks of named machines follow rules for any number of GPUs.  A machine file with the network of a named
+    machine and a name of its own is another machine, which has the GPUs that the file says.
 
     >>> larger_machine_remark(as_machine(MACHINES["h100-node"], 64), 64)
     'h100-node has 8 GPUs: predicted as a larger machine of the same kind with 64'
     """
-    named = MACHINES.get(str(machine.topology.get("family", "")))
-    if named is None or not 0 < named.gpus < gpus or named.name.startswith("bench-"):
+    named = MACHINES.get(machine.name)
+    if named is None or named.any_size or named.name != machine.topology.get("family") or gpus <= named.gpus:
         return ""
     return f"{named.name} has {named.gpus:,} GPUs: predicted as a larger machine of the same kind with {gpus:,}"

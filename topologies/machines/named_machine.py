@@ -66,6 +66,7 @@ class NamedMachine:
     notes : numbers and simplifications of the network, with their sources
     host_link : numbers of the link between a GPU and the memory of its host, with their sources; empty if unknown
     has_kernels : whether predictions use measured kernels of its GPU
+    any_size : whether it is a model without a real machine, so that no number of GPUs is too large
     """
 
     name: str
@@ -80,6 +81,7 @@ class NamedMachine:
     notes: tuple[Quantity, ...] = ()
     host_link: tuple[Quantity, ...] = ()
     has_kernels: bool = True
+    any_size: bool = False
 
     @property
     def gpu(self) -> Gpu:

@@ -1,6 +1,7 @@
 """`TaskStore`: what it keeps, and the files that it refuses in one line."""
 
 import os
+import resource
 import sqlite3
 import subprocess
 from contextlib import closing
@@ -8,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from quadrille.algorithms.errors import InputError, RunError
-from quadrille.experiments.tasks.task_store import APPLICATION_ID, VERSION, TaskStore
+from quadrille.experiments.tasks.task_store import APPLICATION_ID, PAGE_BYTES, VERSION, TaskStore
 
 
 def keep(store, number, result="1"):
@@ -108,6 +109,43 @@ def test_a_full_disk_is_one_line_and_the_store_keeps_what_it_has(tmp_path):
                 keep(store, number, "x" * 200)
     results = kept(path)
     assert number > 0 and set(results) == set(range(number)) and set(results.values()) == {"x" * 200}
+
+
+@pytest.mark.parametrize("bytes_of_files", [0, 1024, 4096, 12288])
+def test_a_store_for_which_there_is_no_space_leaves_no_file_but_one_that_was_there(tmp_path, bytes_of_files):
+    """A limit of the size of files refuses writes as a full disk does: of the file, of shared memory, of the log."""
+    new, there = tmp_path / "new" / "s.sqlite", tmp_path / "there" / "s.sqlite"
+    for path in (new, there):
+        path.parent.mkdir()
+    there.touch()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_of_files, limits[1]))
+    try:
+        for path in (new, there):
+            with pytest.raises(InputError, match=f"--store {path}: .*; free some space"):
+                TaskStore(str(path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(new.parent.iterdir()) and there.is_file()
+    with TaskStore(str(there)) as store:
+        keep(store, 1)
+    assert kept(there) == {1: "1"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
+def test_a_full_disk_takes_no_store_and_keeps_no_part_of_one(tmp_path):
+    pages = 64
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={pages * PAGE_BYTES}", "tmpfs", str(tmp_path)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("mounts are not permitted here")
+    try:
+        for free in range(11):
+            (tmp_path / "large").write_bytes(bytes((pages - free) * PAGE_BYTES))
+            with pytest.raises(InputError, match="disk"):
+                TaskStore(str(tmp_path / "s.sqlite"))
+            assert [path.name for path in tmp_path.iterdir()] == ["large"], free
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
 
 
 @pytest.mark.parametrize("length", [100, 4096, 6000])

@@ -14,7 +14,7 @@ import pytest
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.cli.parsing.slurm import parse_slurm
 from quadrille.experiments.tasks.answer_tasks import StoredTasks, answer_tasks
-from quadrille.experiments.tasks.mpi_workers import launched_ranks
+from quadrille.experiments.tasks.mpi_workers import ANSWERING, launched_ranks
 from quadrille.experiments.tasks.slurm_workers import SlurmOptions, SlurmWorkers
 from quadrille.experiments.tasks.task_options import TaskOptions
 from quadrille.experiments.tasks.task_store import TaskStore
@@ -51,7 +51,8 @@ def test_ranks_give_the_answers_of_one_process_and_a_dead_rank_loses_none(tmp_pa
         }
         ranks["2"].send_signal(signal.SIGKILL)
         _, err = launch.communicate(timeout=time_limit(60))
-    assert launch.returncode == 1 and "rank 2 " in err.splitlines()[-1], err
+    last = err.splitlines()[-1]
+    assert launch.returncode == 1 and "rank 2 " in last and f" in {ANSWERING}; " in last, err
     resumed = quadrille(*words, "--vary", few, "--store", store, "--csv", tmp_path / "resumed.csv")
     assert resumed.status == 0 and f"4 of 4 points were in {store}" in resumed.err
     alone = quadrille(*words, "--vary", few, "--csv", tmp_path / "alone.csv")

@@ -23,6 +23,8 @@ from tests.support.quadrille import ROOT
 
 pytest.importorskip("nicegui")
 REFUSED = "No answer: a setting is refused, with the line beside its knob."
+EARLIER_FILE = "The file has the settings of the shown answer, not those of the knobs."
+NO_FILE = "There is no answer yet, of which a file could be made."
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 SMALL = Settings(model="tiny", machine="h100-node", gpus=8, tensor=2, pipeline=2, batch=8, zero=0, scheme="4d")
 VERDICT = "document.querySelector('#now-head .verdict')?.textContent"
@@ -142,7 +144,9 @@ def test_the_command_is_the_new_one_at_once_and_the_old_answer_is_grey_until_the
     page.wait(PREDICTED)
 
 
-def test_a_wrong_setting_shows_the_line_of_the_command_line_beside_its_knob_and_the_answer_stays(page, capsys):
+def test_a_wrong_setting_shows_the_line_of_the_command_line_beside_its_knob_and_the_answer_stays(
+    page, tmp_path, capsys
+):
     verdict = page.evaluate(VERDICT)
     page.fill("[data-knob=tensor] input", "3")
     page.wait("!!document.querySelector('#now-rest.stale')")
@@ -151,6 +155,10 @@ def test_a_wrong_setting_shows_the_line_of_the_command_line_beside_its_knob_and_
     assert main(["simulate", *wrong.words()]) == 2
     assert capsys.readouterr().err.strip() == f"quadrille: {line}"
     assert page.evaluate(VERDICT) == verdict
+    page.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    click_button(page, "Experiment file")
+    page.wait(f"document.body.innerText.includes({EARLIER_FILE!r})")
+    assert downloaded(page, tmp_path / "experiment.toml").read_text() == SMALL.experiment_file()
     page.fill("[data-knob=tensor] input", "2")
     page.wait(PREDICTED)
     assert page.evaluate("document.querySelector('.fault:not(.hidden)')") is None
@@ -158,6 +166,15 @@ def test_a_wrong_setting_shows_the_line_of_the_command_line_beside_its_knob_and_
 
 def click_button(page, text):
     page.evaluate(f"[...document.querySelectorAll('button')].find(e => e.innerText.trim() === {text!r}).click()")
+
+
+def downloaded(page, path):
+    """The path of a downloaded file, when it is there."""
+    for _ in range(100):
+        page.wait("new Promise(done => setTimeout(() => done(true), 200))")
+        if path.is_file():
+            break
+    return path
 
 
 def test_two_settings_are_compared_side_by_side(page, capsys):
@@ -183,11 +200,7 @@ def test_report_and_experiment_file_are_those_of_the_command_line(page, tmp_path
     click_button(page, "Experiment file")
     click_button(page, "Report")
     for name in ("experiment.toml", "report.html"):
-        page.wait("new Promise(done => setTimeout(() => done(true), 300))")
-        for _ in range(100):
-            if (tmp_path / name).is_file():
-                break
-            page.wait("new Promise(done => setTimeout(() => done(true), 200))")
+        assert downloaded(page, tmp_path / name).is_file()
     record, report = tmp_path / "record.json", tmp_path / "cli.html"
     words = ["simulate", *SMALL.words()]
     assert main(["simulate", str(tmp_path / "experiment.toml"), "--quiet", "--json", str(record)]) == 0
@@ -257,6 +270,8 @@ def test_an_address_with_a_refused_setting_says_so_in_place_of_the_first_answer(
     page.open(f"{address}/?{urlencode({**SMALL.texts(), 'tensor': '3'})}")
     page.wait("document.querySelector('.fault:not(.hidden)')?.textContent")
     page.wait(f"{VERDICT} === {REFUSED!r}")
+    click_button(page, "Experiment file")
+    page.wait(f"document.body.innerText.includes({NO_FILE!r})")
     page.open(f"{address}/?{urlencode(SMALL.texts())}")
     page.wait(PREDICTED)
 

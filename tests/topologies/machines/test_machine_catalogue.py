@@ -1,12 +1,13 @@
 from collections import Counter
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.topologies.build import build
-from quadrille.topologies.machines.machine_catalogue import MACHINES, machine
+from quadrille.topologies.machines.machine_catalogue import MACHINES, as_machine, larger_machine_remark, machine
 from quadrille.topologies.routes.routing import Routes, Routing
 
 DEVICE = ("peak_flops_per_second", "memory_bytes_per_second", "memory_bytes", "overhead_seconds")
@@ -87,6 +88,16 @@ def test_machines_can_be_larger_than_they_are(named):
     net = named.topology(gpus)
     sources = np.random.default_rng(0).integers(0, gpus, 500)
     assert Routes(net).between(sources, sources[::-1]).latency.max() > 0
+
+
+def test_only_a_real_machine_by_its_own_name_is_said_to_be_larger(named):
+    gpus = 2 * named.gpus
+    asked = as_machine(named, gpus)
+    assert bool(larger_machine_remark(asked, gpus)) == (not named.any_size)
+    assert larger_machine_remark(asked, named.gpus) == ""
+    assert larger_machine_remark(msgspec.structs.replace(asked, name="our-cluster"), gpus) == ""
+    star = {"family": "star", "hosts": gpus}
+    assert larger_machine_remark(msgspec.structs.replace(asked, topology=star), gpus) == ""
 
 
 def test_a_node_injects_what_its_nics_do(named):
