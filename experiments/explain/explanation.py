@@ -13,7 +13,7 @@ Measured runs have the view of the mean rank too, but the causes of their commun
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta
@@ -128,7 +128,7 @@ def mean_seconds_by_cause(ops: Iterable[OpRecord], makespan: float, *, predicted
     {'compute': 0.0, 'latency': 0.5, 'bandwidth': 0.5, 'contention': 1.0, 'waiting': 0.0, 'other': 3.0}
     """
     if not predicted:
-        return _with_rest(_joined(charged_by_cause(ops)), makespan)
+        return _with_rest(charged_by_cause(ops).items(), makespan)
     seconds_by_part: dict[MeanPart, float] = dict.fromkeys(
         ("compute", "latency", "bandwidth", "contention", "waiting", "other"), 0.0
     )
@@ -142,7 +142,7 @@ def mean_seconds_by_cause(ops: Iterable[OpRecord], makespan: float, *, predicted
                 seconds_by_part["contention"] += contended
             else:
                 seconds_by_part[cause] += share * seconds
-    return _with_rest(seconds_by_part, makespan)
+    return _with_rest(seconds_by_part.items(), makespan)
 
 
 def _measured_seconds_by_cause(record: Record) -> dict[MeanPart, float]:
@@ -153,18 +153,15 @@ def _measured_seconds_by_cause(record: Record) -> dict[MeanPart, float]:
     """
     in_ops = charged_by_cause(record.ops) if record.ops_seconds_by_part is UNSET else record.ops_seconds_by_part
     outside = {} if record.outside_ops_seconds is UNSET else record.outside_ops_seconds
-    return _with_rest(_joined(in_ops, outside), record.seconds)
+    return _with_rest([*in_ops.items(), *outside.items()], record.seconds)
 
 
-def _joined(*parts: Mapping[Any, float]) -> dict[MeanPart, float]:
-    """The times of some parts of a run, without a rest [s]."""
-    return {part: seconds for times in parts for part, seconds in times.items()} | {"other": 0.0}
-
-
-def _with_rest(seconds_by_part: dict[MeanPart, float], makespan: float) -> dict[MeanPart, float]:
-    """The times by cause with what is left of the makespan as `other`; rounding is left out [s]."""
-    rest = makespan - sum(seconds_by_part.values())
-    return seconds_by_part | {"other": seconds_by_part["other"] + (rest if abs(rest) > ROUNDING * makespan else 0.0)}
+def _with_rest(seconds_by_part: Iterable[tuple[MeanPart, float]], makespan: float) -> dict[MeanPart, float]:
+    """The times by cause with what is left of the makespan in `other`; rounding is left out [s]."""
+    complete: dict[MeanPart, float] = dict(seconds_by_part)
+    rest = makespan - sum(complete.values())
+    charged = complete.pop("other", 0.0)
+    return complete | {"other": charged + (rest if abs(rest) > ROUNDING * makespan else 0.0)}
 
 
 def summary_sentences(
