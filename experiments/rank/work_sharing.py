@@ -124,7 +124,12 @@ class WorkSharing:
         if self.communicator is not None or self.jobs == 1:
             yield self
             return
-        workers: ProcessWorkers[Any, Any] = ProcessWorkers(lambda task: functions[task[0]](task[1]), self.jobs)
+
+        def answer(task: tuple[int, Any]) -> object:
+            index, question = task
+            return functions[index](question)
+
+        workers = ProcessWorkers(answer, self.jobs)
         with closing(workers):
             yield replace(self, pool=_Pool(workers, functions))
 

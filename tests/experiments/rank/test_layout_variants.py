@@ -9,7 +9,7 @@ from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.configuration_evaluator import Configuration
 from quadrille.experiments.rank.layout_variants import best_of_layouts, first_simulated, further_variants, layout
-from tests.experiments.rank.test_search import question, ranked
+from tests.support.rank_questions import question, ranked
 
 GRIDS = ("data=8", "data=4,z=2", "data=2,z=4", "z=8", "x=8")
 

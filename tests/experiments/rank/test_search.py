@@ -5,7 +5,6 @@ import random
 import re
 import shlex
 from dataclasses import replace
-from functools import cache
 from typing import get_args
 
 import pytest
@@ -22,7 +21,7 @@ from quadrille.algorithms.training.memory import largest_memory
 from quadrille.algorithms.units import format_bytes
 from quadrille.cli.parsing.flags import RankFlags, TrainingFlags
 from quadrille.cli.parsing.machines import MachineFlags
-from quadrille.cli.parsing.ranking import SEARCHED, command_of_fastest, parse_question, parse_space
+from quadrille.cli.parsing.ranking import SEARCHED, command_of_fastest, parse_question
 from quadrille.experiments.rank.configuration_evaluator import Evaluator
 from quadrille.experiments.rank.configurations import configurations, default_space
 from quadrille.experiments.rank.lower_estimates import best_flops_per_second, least_activation_bytes, least_seconds
@@ -33,29 +32,7 @@ from quadrille.experiments.rank.search_report import DEFAULT_VALUE, ONE_VALUE, o
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
 from tests.support.draws import examples
 from tests.support.quadrille import called
-
-ON = MachineFlags(machine="perlmutter")
-SIZES = {"gpt": "layers=4,hidden=1024,heads=8,sequence=512,vocabulary=6400", "batch": "4", "gpus": "2"}
-WORDS = ["--gpt", SIZES["gpt"], "--batch", "4", "--gpus", "2", "--machine", "perlmutter"]
-
-
-def flags(**more):
-    """The flags of a question that searches nothing beside the grid, unless `more` says so."""
-    return RankFlags(**(SIZES | {"search": "none"} | more))
-
-
-def question(**more):
-    return parse_question(flags(**more), ON)
-
-
-def space(**more):
-    return parse_space(flags(**more))
-
-
-@cache
-def ranked(**more):
-    """The answer to a question, which several tests look at."""
-    return ranking(question(**more), space(**more))
+from tests.support.rank_questions import ON, SIZES, WORDS, flags, question, ranked, space
 
 
 def simulated_seconds(asked, experiments):

@@ -14,8 +14,8 @@ from quadrille.experiments.rank.configurations import configurations
 from quadrille.experiments.rank.search_rounds import fastest_fitting
 from quadrille.experiments.rank.work_sharing import WorkSharing
 from quadrille.experiments.workloads.no_grid import ExcludedGrids
-from tests.experiments.rank.test_search import question, space
 from tests.support.draws import examples
+from tests.support.rank_questions import question, space
 
 ROUNDING = 1e-9
 """Bounds are rounded to ten digits."""

@@ -8,7 +8,7 @@ from quadrille.algorithms.errors import InputError, RunError
 from quadrille.experiments.rank.configuration_search import search_configurations
 from quadrille.experiments.rank.work_sharing import WorkSharing, open_work_sharing
 from quadrille.experiments.tasks.workers import ProcessWorkers
-from tests.experiments.rank.test_search import question, space
+from tests.support.rank_questions import question, space
 
 
 def test_processes_give_the_answers_of_one_in_their_order():
