@@ -46,7 +46,7 @@ CAUSES = {
     "other": 7,
     "before the first op": 3,
     "between ops": 4,
-    "after the last op": 6,
+    "after the last op": 8,
 }
 """Number of the colour of each cause of time, from 1, in figures and in reports."""
 CAUSE_COLOURS = {cause: PALETTE[number - 1] for cause, number in CAUSES.items()}

@@ -421,11 +421,9 @@ def _sweep_table(sweep: Sweep) -> Section:
 
 def _utilisations(trained: TrainingResult | None) -> tuple[str, str]:
     """MFU and HFU of a training step; empty if no peak is known."""
-    if trained is None or trained.percent_of_peak is None or not trained.hardware_flops_per_second_per_gpu:
-        return "", ""
-    share = trained.percent_of_peak / 100
-    model = trained.model_flops_per_second_per_gpu / trained.hardware_flops_per_second_per_gpu
-    return percent(share * model, signed=False), percent(share, signed=False)
+    shares = (trained.model_percent_of_peak, trained.percent_of_peak) if trained else (None, None)
+    model, hardware = ("" if share is None else percent(share / 100, signed=False) for share in shares)
+    return model, hardware
 
 
 def _recomputed(row: SweepRow) -> str:

@@ -122,6 +122,13 @@ class TrainingResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     layers_simulated: Count
     bounded: bool = False
 
+    @property
+    def model_percent_of_peak(self) -> float | None:
+        """The MFU in percent: `percent_of_peak`, the HFU, without recomputation; None if no peak is known."""
+        if self.percent_of_peak is None or not self.hardware_flops_per_second_per_gpu:
+            return None
+        return self.percent_of_peak * self.model_flops_per_second_per_gpu / self.hardware_flops_per_second_per_gpu
+
 
 class SweepAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, repr_omit_defaults=True):
     """The answer at a point, or the reason why there is none; times by cause are means over ranks.

@@ -212,11 +212,8 @@ def recompute_text(row: SweepRow) -> str:
 
 def model_utilisation(row: SweepRow) -> float | None:
     """The MFU of a layout; None if no peak is known."""
-    trained = row.answer.trained
-    if trained is None or trained.percent_of_peak is None or not trained.hardware_flops_per_second_per_gpu:
-        return None
-    share = trained.model_flops_per_second_per_gpu / trained.hardware_flops_per_second_per_gpu
-    return trained.percent_of_peak / 100 * share
+    share = row.answer.trained.model_percent_of_peak if row.answer.trained else None
+    return None if share is None else share / 100
 
 
 def behind_best(group: Sequence[SweepRow], row: SweepRow) -> float | None:
