@@ -146,10 +146,11 @@ def first_differences(differences: Sequence[str]) -> str:
     """The first differences, and the number of those that are left out, as text.
 
     >>> first_differences(["m 1 and 2", "k 3 and 4", "n 5 and 6", "dtype float32 and float64"])
-    'm 1 and 2; k 3 and 4; n 5 and 6; and 1 more'
+    'm 1 and 2; k 3 and 4; n 5 and 6; and 1 more, which --json of both commands has'
     """
     more = len(differences) - MOST_DIFFERENCES
-    return "; ".join([*differences[:MOST_DIFFERENCES], *([f"and {more} more"] if more > 0 else [])])
+    rest = [f"and {more} more, which --json of both commands has"] if more > 0 else []
+    return "; ".join([*differences[:MOST_DIFFERENCES], *rest])
 
 
 def _remedy(names: Sequence[str], measured: Record) -> str:

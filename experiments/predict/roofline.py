@@ -106,6 +106,14 @@ def roofline(prepared: PreparedExperiment, ops: Sequence[RooflineOp]) -> Rooflin
     return Roofline(tuple(ops), peak, prepared.machine.device.memory_bytes_per_second)
 
 
+def roofline_of_record(prepared: PreparedExperiment, record: Record) -> Roofline | None:
+    """The roofline of the ops of a record; None if its ops or the machine's peak are unknown."""
+    try:
+        return roofline(prepared, recorded_ops(prepared, record))
+    except InputError:
+        return None
+
+
 def roofline_ops(prepared: PreparedExperiment, timeline: Timeline) -> list[RooflineOp]:
     """The ops that compute, each on the first rank of the timeline that runs it, the longest first.
 

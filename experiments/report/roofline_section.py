@@ -40,7 +40,7 @@ class Dot:
     @property
     def name(self) -> str:
         """The name of the first op, and the number of the others."""
-        return self.first.name + (f" and {self.count - 1:,} more" if self.count > 1 else "")
+        return self.first.name + (f" and {self.count - 1:,} more like it" if self.count > 1 else "")
 
 
 def dots(ops: Sequence[RooflineOp]) -> list[Dot]:
@@ -48,7 +48,7 @@ def dots(ops: Sequence[RooflineOp]) -> list[Dot]:
 
     >>> alike = [RooflineOp(f"layer {n}", "product", 100.0, 10.0, 2.0) for n in range(3)]
     >>> [(dot.name, dot.seconds) for dot in dots([*alike, RooflineOp("sum", "function", 1.0, 10.0, 9.0)])]
-    [('sum', 9.0), ('layer 0 and 2 more', 6.0)]
+    [('sum', 9.0), ('layer 0 and 2 more like it', 6.0)]
     """
     alike: dict[tuple[str, float, float], list[RooflineOp]] = {}
     for op in ops:

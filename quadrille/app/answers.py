@@ -35,6 +35,7 @@ from quadrille.experiments.predict.predict import (
     record_and_prediction,
 )
 from quadrille.experiments.predict.prepared_experiment import prepare
+from quadrille.experiments.predict.roofline import roofline_of_record
 from quadrille.experiments.predict.step_estimate import step_estimate
 from quadrille.experiments.report.elements import Part
 from quadrille.experiments.report.record_sections import memory_section, record_part
@@ -134,7 +135,7 @@ def prediction(words: Words) -> Answer:
     record, predicted = record_and_prediction(prepared, command, granularity=question.granularity)
     remarks = prediction_remarks(experiment, prepared, record, is_fit_shown=record.fits is False)
     remarks += calibration_warnings(machine)
-    part = record_part(record, "this command's answer", predicted.timeline)
+    part = record_part(record, "this command's answer", predicted.timeline, roofline_of_record(prepared, record))
     return Answer(
         words=words,
         part=part,

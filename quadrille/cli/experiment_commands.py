@@ -186,11 +186,10 @@ def recorded_roofline(path: str) -> "Roofline | None":
     """The roofline of a record; None if its command, its machine or its ops are unknown."""
     from quadrille.algorithms.errors import QuadrilleError
     from quadrille.algorithms.formats.record import load_record
-    from quadrille.experiments.predict.roofline import recorded_ops, roofline
+    from quadrille.experiments.predict.roofline import roofline_of_record
 
     try:
-        prepared = recorded_experiment(path)
-        return roofline(prepared, recorded_ops(prepared, load_record(path)))
+        return roofline_of_record(recorded_experiment(path), load_record(path))
     except (QuadrilleError, click.ClickException):
         return None
 

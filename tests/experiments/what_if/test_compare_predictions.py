@@ -5,7 +5,6 @@ import pytest
 from msgspec import structs
 
 from quadrille.algorithms.formats.record import save_record
-from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.report.report import parts_of_files
 from quadrille.experiments.what_if.compare_predictions import predictions_figure, predictions_of
 from tests.support.quadrille import called
@@ -58,7 +57,7 @@ def test_a_report_has_a_bar_for_each_prediction_and_times_in_seconds(capsys, rec
     (part,) = parts_of_files([str(answer)])
     causes = part.sections[0]
     written = json.loads(answer.read_text())["predictions"]
-    assert causes.tables[0].rows[0] == ("total", *(format_seconds(each["seconds"]) for each in written))
+    assert causes.tables[0].rows[0] == ("total", *(f"{1e6 * each['seconds']:.2f} us" for each in written))
     assert {row[0] for row in causes.charts[0].table.rows} == set(written[0]["seconds_by_cause"])
     assert all(re.fullmatch(r"[\d.]+ (s|ms|us|ns)", cell) for row in causes.charts[0].table.rows for cell in row[1:])
     assert "the largest change is" in part.verdict

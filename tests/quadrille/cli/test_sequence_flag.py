@@ -43,12 +43,13 @@ def test_a_stack_of_layers_has_no_sequence(capsys):
 
 
 def test_advice_names_the_quantity_at_fault(capsys):
-    long = ("rank", "--gpt", "llama3-8b", "--sequence", "131072", "--gpus", "64", "--batch", "64")
+    long = ("rank", "--search", "none", "--gpt", "llama3-8b", "--sequence", "131072", "--gpus", "64", "--batch", "64")
     done = called(capsys, *long, "--machine", "h100-superpod")
     assert done.status == 2
     assert "most of it are activations and buffers of sequences of 131072 tokens" in done.line
     assert "a shorter --sequence" in done.line and "more --gpus" not in done.line
     large = ("rank", "--gpt", "gpt3-175b", "--sequence", "64", "--gpus", "8", "--batch", "8", "--machine", "selene")
+    large += ("--search", "none")
     done = called(capsys, *large)
     assert done.status == 2
     assert "most of it are parameters, gradients and optimizer states" in done.line
@@ -84,6 +85,7 @@ def test_both_quantities_are_named_where_each_alone_is_too_large(capsys, form, l
 
 def test_more_gpus_are_named_only_where_they_share_a_sequence(capsys):
     model = ("rank", "--gpt", "llama3-8b", "--sequence", "131072", "--batch", "64", "--machine", "h100-superpod")
+    model += ("--search", "none")
     large = called(capsys, *model, "--gpus", "128").line
     assert "grid z=8,y=2,x=8" in large and "more --gpus" not in large
     small = called(capsys, *model, "--gpus", "2").line
