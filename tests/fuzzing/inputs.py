@@ -130,7 +130,7 @@ WORDS = (
     ["topology", "show", "dragonfly:groups=3,routers=2,hosts_per_router=2,bandwidth=1e9,latency=1e-6"],
     ["topology", "show", "leaf-spine:leaves=2,spines=2,hosts_per_leaf=2,bandwidth=1e9,latency=1e-6"],
     ["topology", "show", "tree:down=2x2,up=1x1,parallel=1x1,bandwidth=1e9,latency=1e-6"],
-    ["rank", "--gpt", GPT, "--batch", "8", "--gpus", "4", "--machine", "perlmutter", "--top", "2"],
+    ["rank", "--gpt", GPT, "--batch", "8", "--gpus", "4", "--machine", "perlmutter", "--top", "2", "--search", "none"],
     ["sweep", "--matmul", "64,64,64", "--grid", "z=2", "--machine", "perlmutter", "--vary", "grid=x=2;z=2", "--jobs", "1"],
     ["machines", "perlmutter"],
     ["models", "gpt3-175b"],
