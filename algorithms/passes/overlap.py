@@ -112,7 +112,7 @@ def overlap(schedule: Schedule, names: Iterable[OverlapName]) -> Schedule:
 
 def without_edges(program: Program) -> Program:
     """Returns the program without ordering edges, which are added again at the end."""
-    return map_ops(program, lambda op: replace(op, after=()))
+    return map_ops(program, lambda op: replace(op, after=()) if op.after else op)
 
 
 def _has_overlap(op: Op | Repeat, *names: str) -> bool:

@@ -51,6 +51,7 @@ class _Moves:
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self._views = schedule.cached(views)
+        self._buffers_of: dict[int, tuple[Op | Repeat, set[str]]] = {}
 
     def step(self, body: Program) -> Program:
         """The body of a step, with its own marked reductions, and those of its loops, moved up."""
@@ -76,10 +77,10 @@ class _Moves:
         ----------
         loop : loop that the op still needs around itself
         """
-        uses = [position for position, entry in enumerate(program) if self._conflict(op, entry)]
-        if not uses:
+        place = next((place for place in reversed(range(len(program))) if self._conflict(op, program[place])), None)
+        if place is None:
             return None
-        before, last, after = program[: uses[-1]], program[uses[-1]], program[uses[-1] + 1 :]
+        before, last, after = program[:place], program[place], program[place + 1 :]
         inside = self._inside(last, op, loop) if isinstance(last, Repeat) else None
         if inside is not None:
             return (*before, *inside, *after)
@@ -113,8 +114,14 @@ class _Moves:
         )
 
     def _buffers(self, entry: Op | Repeat) -> set[str]:
-        """The tensors that own the buffers which an op, or the body of a loop, reads or writes."""
-        return {self._views.get(name, name) for op in ops((entry,)) for name in (*reads(op), *writes(op))}
+        """The tensors that own the buffers which an op, or the body of a loop, reads or writes.
+
+        The entry is kept, too, so that its id stays unique.
+        """
+        if id(entry) not in self._buffers_of:
+            names = {self._views.get(name, name) for op in ops((entry,)) for name in (*reads(op), *writes(op))}
+            self._buffers_of[id(entry)] = entry, names
+        return self._buffers_of[id(entry)][1]
 
 
 def _is_marked(entry: Op | Repeat) -> bool:

@@ -5,6 +5,7 @@ A loop that becomes empty is removed.  Ordering edges to removed ops are removed
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from functools import cache
 
 from quadrille.algorithms.schedule.expressions import IntExpression, Sum, evaluate, variables
 from quadrille.algorithms.schedule.ops import Op, reads, writes
@@ -56,16 +57,23 @@ def rename_tensors(program: Program, names: Mapping[str, str]) -> Program:
     """
 
     def renamed_op(op: Op) -> Op:
-        named = {operand.name: getattr(op, operand.name) for operand in fields(op) if operand.name in OPERANDS}
-        changes: dict[str, object] = {
-            field: tuple(names.get(name, name) for name in value)
-            if isinstance(value, tuple)
-            else names.get(value, value)
-            for field, value in named.items()
-        }
-        return replace(op, **changes)  # type: ignore[arg-type]
+        changes: dict[str, object] = {}
+        for field in _operands(type(op)):
+            value = getattr(op, field)
+            if isinstance(value, tuple):
+                if any(name in names for name in value):
+                    changes[field] = tuple(names.get(name, name) for name in value)
+            elif value in names:
+                changes[field] = names[value]
+        return replace(op, **changes) if changes else op  # type: ignore[arg-type]
 
     return map_ops(program, renamed_op)
+
+
+@cache
+def _operands(kind: type[Op]) -> tuple[str, ...]:
+    """The fields of a kind of ops that name tensors."""
+    return tuple(field.name for field in fields(kind) if field.name in OPERANDS)
 
 
 def is_layer_loop(schedule: Schedule, entry: Repeat) -> bool:

@@ -142,7 +142,8 @@ def _chain(program: Program, before: tuple[str, ...]) -> tuple[Program, tuple[st
         elif is_host_op(entry) or (isinstance(entry, Receive) and entry.posted):
             chained.append(entry)
         else:
-            chained.append(replace(entry, after=tuple(dict.fromkeys(entry.after + before))))
+            after = tuple(dict.fromkeys(entry.after + before))
+            chained.append(entry if after == entry.after else replace(entry, after=after))
             before = before if is_concurrent(entry) else (entry.name,)
     return tuple(chained), before
 

@@ -103,26 +103,27 @@ def percent(fraction: float | None, *, signed: bool = True) -> str:
 class Duration(str):
     """A time as text in a unit of its own; a table shows all its times in the unit of the longest.
 
-    >>> f"{Duration.of(0.0123456)}", str(Duration.of(71.084)), str(Duration.of(None))
-    ('12.35 ms', '71.08 s', '-')
+    >>> f"{Duration(0.0123456)}", str(Duration(71.084))
+    ('12.35 ms', '71.08 s')
     """
 
     __slots__ = ("seconds",)
     seconds: float
 
-    @classmethod
-    def of(cls, seconds: float | None) -> str:
-        """The text of a time; `-` for an unknown time."""
-        if seconds is None:
-            return UNKNOWN
-        text = cls(in_unit(seconds, unit_of([seconds])))
+    def __new__(cls, seconds: float) -> "Duration":
+        """The text of a time [s]."""
+        text = super().__new__(cls, in_unit(seconds, unit_of([seconds])))
         text.seconds = seconds
         return text
 
 
 def duration(seconds: float | None) -> str:
-    """The text of a time; in a table it gets the unit of the table's longest time."""
-    return Duration.of(seconds)
+    """The text of a time, which gets the unit of the longest time in a table; `-` for an unknown time.
+
+    >>> duration(None), duration(71.084)
+    ('-', '71.08 s')
+    """
+    return UNKNOWN if seconds is None else Duration(seconds)
 
 
 def unit_of(times: Iterable[float]) -> tuple[float, str]:

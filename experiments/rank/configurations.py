@@ -19,7 +19,7 @@ from quadrille.algorithms.training.scheme import Scheme
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
 from quadrille.experiments.rank.candidate_grids import GridLimits, check_limits
 from quadrille.experiments.rank.rank_question import RankQuestion
-from quadrille.experiments.rank.search_options import SEARCH_OPTIONS, SEARCHED_BY_DEFAULT, Value
+from quadrille.experiments.rank.search_options import SEARCH_OPTIONS, Value
 from quadrille.experiments.sweep.best_grid import GRID_FORMS, MOST_NODES_OF_X_AND_Y
 from quadrille.experiments.workloads.grids import divisors, expert_grids, factorisations
 from quadrille.experiments.workloads.no_grid import DIVISION, ExcludedGrids
@@ -59,13 +59,12 @@ class SearchSpace:
 def default_space() -> SearchSpace:
     """The search space of `quadrille rank` without flags: 4D and Megatron-LM's scheme, pipelines, ZeRO, recomputation.
 
+    All overlaps are taken.
+
     >>> [scheme.name for scheme in default_space().schemes]
     ['4d', 'megatron']
     """
-    options = {
-        name: option.tried if name in SEARCHED_BY_DEFAULT else (option.usual,)
-        for name, option in SEARCH_OPTIONS.items()
-    }
+    options = {name: option.by_default for name, option in SEARCH_OPTIONS.items()}
     schemes = (find_scheme("4d"), find_scheme("megatron", sequence_parallel=True))
     return SearchSpace(schemes, None, None, options, wide=True)
 

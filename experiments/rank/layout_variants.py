@@ -13,7 +13,7 @@ from quadrille.experiments.rank.configuration_evaluator import Configuration
 from quadrille.experiments.workloads.training import TrainingExperiment
 
 VARIANTS = 4
-"""Of so many simulations, at least one is of a further variant of the fastest layout."""
+"""Number of simulations of which one is of a further variant of the fastest layouts."""
 
 
 def layout(experiment: TrainingExperiment) -> tuple[object, ...]:

@@ -1,14 +1,13 @@
 """The fastest layouts of a model on a machine: `quadrille rank` with a small search space, as answers of a sweep.
 
 Studies compare these answers with those of other layouts.  The space is by default that of Megatron-LM's users: tensor
-parallelism (x) with sequence parallelism, pipeline stages with 1F1B, data parallelism with ZeRO 1, and experts.
+parallelism (x) with sequence parallelism, pipeline stages with 1F1B, data parallelism with ZeRO 1, and experts; all
+communication that can overlap passes does so.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
-
-import msgspec
 
 from quadrille.algorithms.errors import QuadrilleError
 from quadrille.algorithms.schedule.grid import Grid
@@ -24,10 +23,11 @@ from quadrille.experiments.rank.configurations import SearchSpace
 from quadrille.experiments.rank.rank import ranking
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.schemes_report import SchemesAnswer, SimulatedConfiguration
-from quadrille.experiments.rank.search_options import SEARCH_OPTIONS, Value
+from quadrille.experiments.rank.search_options import ALL_OVERLAPS, SEARCH_OPTIONS, Value
 from quadrille.experiments.sweep.sweep_result import SweepAnswer, TrainingResult
 from quadrille.experiments.sweep.time_limit import processor_time_limit
 from quadrille.experiments.sweep.training_point import sweep_answer
+from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.rank_orders import FASTEST_FIRST
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
@@ -50,7 +50,7 @@ class LayoutQuestion:
     top : number of layouts that are simulated
     powers_of_two : whether all axes have lengths that are powers of two
     scheme : scheme of tensor parallelism
-    options : values of options of `SEARCH_OPTIONS` that are tried; other options have the usual value
+    options : values of options of `SEARCH_OPTIONS` that are tried; other options have the usual value, and all overlaps
     fitting : number of layouts that fit and are evaluated for each recomputation; None for the usual
         number
     most_seconds : processor time after which the search stops, and after which the simulation of the layout along data
@@ -90,15 +90,17 @@ class LayoutQuestion:
         )
 
     def training(self) -> TrainingExperiment:
-        """The training step, on no grid yet."""
+        """The training step with all overlaps, on no grid yet."""
         shape = find_shape(self.gpt)
         adam = Adam(rate=default_rate(shape.hidden))
         problem = gpt_from_shape(shape, self.batch, dtype="bfloat16", zero=1, recompute="selective", adam=adam)
-        return TrainingExperiment(problem, Grid(), self.scheme, shape=shape)
+        (overlaps,) = ALL_OVERLAPS
+        return TrainingExperiment(problem, Grid(), self.scheme, ExecutionOptions(overlaps=overlaps), shape=shape)
 
     def space(self) -> SearchSpace:
-        """The search space; options have the usual values of `quadrille rank`."""
-        options = {name: self.options.get(name, (option.usual,)) for name, option in SEARCH_OPTIONS.items()}
+        """The search space."""
+        usual = {name: (option.usual,) for name, option in SEARCH_OPTIONS.items()} | {"overlap": (ALL_OVERLAPS,)}
+        options = {**usual, **self.options}
         counts = tuple(count for count in self.stages if self.gpus % count == 0)
         return SearchSpace((self.scheme,), counts, self.micro_batches, options, fitting=self.fitting)
 
@@ -128,6 +130,7 @@ def layout_answer(entry: SimulatedConfiguration, answer: SchemesAnswer) -> Sweep
         exposed_seconds_by_axis=entry.exposed_seconds_by_axis,  # type: ignore[arg-type]
         layers_simulated=entry.layers_simulated,
         bounded=entry.granularity == "collective",
+        recompute=entry.recompute,
     )
     return SweepAnswer(
         ranks=answer.gpus,
@@ -143,7 +146,6 @@ def layout_answer(entry: SimulatedConfiguration, answer: SchemesAnswer) -> Sweep
         grids=len(answer.analytical),
         simulated=len(answer.simulated),
         trained=trained,
-        remarks=(f"recompute {entry.recompute}",),
     )
 
 
@@ -161,7 +163,6 @@ def sharded_data_layout(asked: LayoutQuestion) -> SweepAnswer:
     try:
         with processor_time_limit(asked.most_seconds):
             step = simulated_step(with_machine_choices(experiment, asked.machine), asked.machine)
-        answer = sweep_answer(experiment, asked.machine, step, experiment_peak_bytes(experiment))
-        return msgspec.structs.replace(answer, remarks=("recompute full", *answer.remarks))
+        return sweep_answer(experiment, asked.machine, step, experiment_peak_bytes(experiment))
     except QuadrilleError as error:
         return SweepAnswer(reason=str(error))

@@ -41,6 +41,7 @@ class SearchOption:
     fields : fields that the option sets
     usual : value by default
     tried : values that `--search` tries
+    by_default : values that `rank` tries without `--search`
     idle : value without which the step is the same, where no other value changes it
     changes : function that says whether a value changes the step of an experiment
     of_execution : whether the fields are of the execution, and not of the model
@@ -50,6 +51,7 @@ class SearchOption:
     fields: tuple[str, ...]
     usual: Value
     tried: tuple[Value, ...]
+    by_default: tuple[Value, ...]
     idle: Value
     changes: Callable[[TrainingExperiment, Value], bool]
     of_execution: bool = False
@@ -134,26 +136,45 @@ def _offloads(experiment: TrainingExperiment, _: Value) -> bool:
     return experiment.problem.products == "dtype"  # no schedule casts offloaded weights to small numbers
 
 
+ZERO_STAGES: tuple[Value, ...] = ((0,), (1,), (2,), (3,))
+RECOMPUTATIONS: tuple[Value, ...] = (("none",), ("selective",), ("full",))
+PASS_ORDERS = pass_orders(STATIC_SCHEDULES, INTERLEAVES)
 SEARCH_OPTIONS: dict[str, SearchOption] = {
-    "zero": SearchOption(("zero",), (1,), ((0,), (1,), (2,), (3,)), (0,), _shards_over_data),
-    "recompute": SearchOption(
-        ("recompute",), ("selective",), (("none",), ("selective",), ("full",)), ("none",), _recomputes
-    ),
+    "zero": SearchOption(("zero",), (1,), ZERO_STAGES, ZERO_STAGES, (0,), _shards_over_data),
+    "recompute": SearchOption(("recompute",), ("selective",), RECOMPUTATIONS, RECOMPUTATIONS, ("none",), _recomputes),
     "pipeline-schedule": SearchOption(
         ("pipeline_schedule", "interleave", "pipeline_limit"),
         ("1f1b", 1, 0),
-        pass_orders(STATIC_SCHEDULES, INTERLEAVES),
+        PASS_ORDERS,
+        PASS_ORDERS,
         ("1f1b", 1, 0),
         _orders_passes,
     ),
-    "gathered": SearchOption(("gathered",), ("again",), (("again",), ("keep",)), ("again",), _gathers_weights),
+    "gathered": SearchOption(
+        ("gathered",), ("again",), (("again",), ("keep",)), (("again",),), ("again",), _gathers_weights
+    ),
     "overlap": SearchOption(
-        ("overlaps",), NO_OVERLAP, (NO_OVERLAP, ALL_OVERLAPS), NO_OVERLAP, _communicates, of_execution=True
+        ("overlaps",),
+        NO_OVERLAP,
+        (NO_OVERLAP, ALL_OVERLAPS),
+        (ALL_OVERLAPS,),
+        NO_OVERLAP,
+        _communicates,
+        of_execution=True,
     ),
     "offload": SearchOption(
-        ("offload",), NO_OFFLOAD, (NO_OFFLOAD, OPTIMIZER_OFFLOAD), NO_OFFLOAD, _offloads, needs_host_link=True
+        ("offload",),
+        NO_OFFLOAD,
+        (NO_OFFLOAD, OPTIMIZER_OFFLOAD),
+        (NO_OFFLOAD,),
+        NO_OFFLOAD,
+        _offloads,
+        needs_host_link=True,
     ),
 }
 """The options by name, in the order in which they are set; a further searched option is a further entry."""
 SEARCHED_BY_DEFAULT = ("zero", "recompute", "pipeline", "pipeline-schedule", "sequence-parallel")
-"""Names of `--search` that `rank` searches by default: options, pipelines, and Megatron-LM's sequence parallelism."""
+"""Names of `--search` that `rank` searches by default: options, pipelines, and Megatron-LM's sequence parallelism.
+
+All overlaps are taken without a search: they cost no memory to speak of, and hardly ever time.
+"""

@@ -187,7 +187,7 @@ def possibly_best(
     if len(that_fit) < question.top:
         return list(every)
     rate = best_flops_per_second(question.machine, question.training.dtype, question.problem.products)
-    limit = sorted(configuration.step.seconds for configuration in that_fit)[question.top - 1]
+    limit = _seconds_at(question.top, that_fit)
     possible = []
     for alternatives in every:
         if min(least_seconds(experiment, rate) for experiment in alternatives) <= limit:

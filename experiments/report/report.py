@@ -48,16 +48,12 @@ from quadrille.experiments.sweep.training_study import Findings
 from quadrille.experiments.what_if.compare_predictions import SCHEMA as PREDICTIONS
 from quadrille.experiments.what_if.compare_predictions import Predictions
 
-RooflineOfFile = Callable[[str], Roofline | None]
-"""A function that returns the roofline of a record, by path; None if the record has none."""
+RooflineOfFile = Callable[[str], Roofline | None] | None
+"""A function that returns the roofline of a record, by path, or None if it has none; None for reports without."""
 EXPLAINED_RECORDS = ("predicted record", "measured record")
 ACCEPTED = "the JSON of simulate, run, compare, rank, sweep, explain or collective is accepted"
 FILES_OF_INPUT = ("quadrille/machine/", "quadrille/experiment/", "quadrille/timeline/", "quadrille/topology/")
 """Beginnings of schemas of files that are no answers."""
-
-
-def no_roofline(_: str) -> None:
-    """The roofline of a record whose experiment is not prepared."""
 
 
 def check_report(path: str, read: Mapping[str, str], flag: str = "--out") -> None:
@@ -83,9 +79,7 @@ def check_report(path: str, read: Mapping[str, str], flag: str = "--out") -> Non
         raise InputError(f"{flag} {error}") from None
 
 
-def report(
-    paths: Sequence[str], out: str, command: Sequence[str] = (), rooflines: RooflineOfFile = no_roofline
-) -> None:
+def report(paths: Sequence[str], out: str, command: Sequence[str] = (), rooflines: RooflineOfFile = None) -> None:
     """Writes the report of records and answers.
 
     Parameters
@@ -127,7 +121,7 @@ def report_text(parts: Sequence[Part], command: Sequence[str] = ()) -> str:
 
 
 def parts_of_files(
-    paths: Sequence[str], names: Mapping[str, str] | None = None, rooflines: RooflineOfFile = no_roofline
+    paths: Sequence[str], names: Mapping[str, str] | None = None, rooflines: RooflineOfFile = None
 ) -> list[Part]:
     """The parts of a report about these files; predicted and measured records of one problem are compared first.
 
@@ -167,7 +161,7 @@ def _part_of_file(path: str, source: str, rooflines: RooflineOfFile) -> tuple[Pa
         return tables_part(_facts(path), schema, source), None
     record, beside = load_record(path), timeline_path(path)
     timeline = load_timeline(beside) if is_file(beside) else None
-    return record_part(record, source, timeline, rooflines(path)), record
+    return record_part(record, source, timeline, rooflines(path) if rooflines else None), record
 
 
 def _comparisons(records: Sequence[tuple[str, Record]]) -> Iterator[Part]:
@@ -222,7 +216,7 @@ def _check_part(path: str, source: str) -> Part:
 def _explanation_part(path: str, source: str, rooflines: RooflineOfFile) -> Part:
     explanation = schema_files.read(path, Explanation, EXPLANATION)
     is_record = explanation.file != "" and explanation.what in EXPLAINED_RECORDS and is_file(explanation.file)
-    return explained_part(explanation, source, {}, rooflines(explanation.file) if is_record else None)
+    return explained_part(explanation, source, {}, rooflines(explanation.file) if is_record and rooflines else None)
 
 
 def _predictions_part(path: str, source: str) -> Part:

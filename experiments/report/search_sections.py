@@ -398,7 +398,7 @@ def _sweep_table(sweep: Sweep) -> Section:
     has_speedups = any(speedup not in (None, 1.0) for speedup in faster)
     keys = [key for key in sweep.varied if len({row.point.get(key, "") for row in sweep.points}) > 1] or [*sweep.varied]
     has_grid = "grid" not in keys
-    has_recomputed = "recompute" not in keys and any(_recomputed(row) for row in sweep.points)
+    has_recomputed = "recompute" not in keys and len({_recomputed(row) for row in sweep.points}) > 1
     rows = [
         (
             *(row.point.get(key, "") for key in keys),
@@ -427,8 +427,8 @@ def _utilisations(trained: TrainingResult | None) -> tuple[str, str]:
 
 
 def _recomputed(row: SweepRow) -> str:
-    """What the backward pass recomputes, by the remarks of an answer; empty if they do not say so."""
-    return next((text.split()[1] for text in row.answer.remarks if text.startswith("recompute ")), "")
+    """What the backward pass computes again; empty for other workloads."""
+    return row.answer.trained.recompute if row.answer.trained else ""
 
 
 def _flags_section(sweep: Sweep) -> Iterator[Section]:

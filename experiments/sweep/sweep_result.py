@@ -109,6 +109,7 @@ class TrainingResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     exposed_seconds_by_axis : exposed communication of the mean rank, by axis [s]
     layers_simulated : number of simulated layers, from which the time of all layers is extrapolated
     bounded : whether the simulation has collective granularity, which is not exact
+    recompute : activations that the backward pass computes again, as in `--recompute`; empty for other workloads
     """
 
     scheme: str
@@ -121,6 +122,7 @@ class TrainingResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     exposed_seconds_by_axis: dict[Axis, Amount] = {}
     layers_simulated: Count
     bounded: bool = False
+    recompute: str = ""
 
     @property
     def model_percent_of_peak(self) -> float | None:

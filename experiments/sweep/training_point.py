@@ -116,4 +116,5 @@ def training_result(
         exposed_seconds_by_axis=exposed_seconds_by_axis,
         layers_simulated=layers,
         bounded=bounded,
+        recompute=getattr(experiment.problem, "recompute", ""),
     )

@@ -56,6 +56,8 @@ StudyPoint = TypeVar("StudyPoint")
 SCHEMA = "quadrille/findings/1"
 WIDTH = 120
 Point = tuple[dict[str, str], SweepPoint]
+JOBS = 2
+"""Number of processes of a study of the project."""
 ALL_OVERLAPS = ",".join(PRODUCT_OVERLAPS)
 
 
@@ -100,7 +102,7 @@ class StudyOptions:
     command: Sequence[str] = ()
 
     @classmethod
-    def into_folder(cls, study: str, folder: Path, *, jobs: int = 1, most_seconds: int | None = 45) -> "StudyOptions":
+    def into_folder(cls, study: str, folder: Path, *, most_seconds: int | None = 45) -> "StudyOptions":
         """The options of `make studies`: JSON with today's date, and the figure, in the folder of a study's results.
 
         Parameters
@@ -109,10 +111,10 @@ class StudyOptions:
         """
         folder.mkdir(exist_ok=True)
         answer, figure = folder / f"{date.today()}.json", folder / "figure.png"
-        command = ["quadrille", "study", study, "--jobs", str(jobs)]
+        command = ["quadrille", "study", study, "--jobs", str(JOBS)]
         command += [] if most_seconds is None else ["--most-seconds", str(most_seconds)]
         limit = inf if most_seconds is None else most_seconds
-        return cls(jobs=jobs, most_seconds=limit, json=str(answer), plot=str(figure), command=command)
+        return cls(jobs=JOBS, most_seconds=limit, json=str(answer), plot=str(figure), command=command)
 
     def search(
         self, gpt: str, batch: int, gpus: int, machine: str, *, settings: Sequence[str] = (), scheme: str = "4d"

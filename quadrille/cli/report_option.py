@@ -21,7 +21,7 @@ def run_and_report(
     report: str,
     arguments: Sequence[Any],
     values: Mapping[str, Any],
-    rooflines: "RooflineOfFile | None" = None,
+    rooflines: "RooflineOfFile" = None,
 ) -> Any:
     """The status of a command, which is run with these values; then its report is written.
 
@@ -85,12 +85,12 @@ class _CopiedStream:
         return getattr(self._stream, name)
 
 
-def _write(report: str, folder: str, values: Mapping[str, Any], rooflines: "RooflineOfFile | None") -> None:
+def _write(report: str, folder: str, values: Mapping[str, Any], rooflines: "RooflineOfFile") -> None:
     """Writes the report of the command's answer."""
     from pathlib import Path
     from shutil import copyfile
 
-    from quadrille.experiments.report.report import no_roofline, parts_of_files, write_report
+    from quadrille.experiments.report.report import parts_of_files, write_report
     from quadrille.runtime.host.console import remark
 
     answer = str(Path(folder) / "answer.json")
@@ -101,5 +101,5 @@ def _write(report: str, folder: str, values: Mapping[str, Any], rooflines: "Roof
         elif name == "answer.json" and isinstance(sys.stdout, _CopiedStream):
             Path(answer).write_text(sys.stdout.text, encoding="utf-8")
     source = values["json"] if values["json"] not in ("", STDOUT) else "this command's answer"
-    write_report(parts_of_files([answer], {answer: source}, rooflines or no_roofline), report)
+    write_report(parts_of_files([answer], {answer: source}, rooflines), report)
     remark(f"wrote {report}")

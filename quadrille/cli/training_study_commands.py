@@ -29,7 +29,7 @@ STUDY_OPTIONS = flags_of(
         ],
         "45",
     ),
-    jobs=(Annotated[str, flag("--jobs", "N", "Processes that share the points.")], "1"),
+    jobs=(Annotated[str, flag("--jobs", "N", "Processes that share the points.")], "2"),
     json=(Json, ""),
     plot=(Plot, ""),
     quiet=(Annotated[bool, switch("--quiet", "Show no progress.")], False),
@@ -100,7 +100,7 @@ WHICH_SCHEME = flags_of(
 
 @study.command("which-scheme")
 @with_report
-@with_flags(WHICH_SCHEME, by_default(STUDY_OPTIONS, jobs="2", most_seconds="120"))
+@with_flags(WHICH_SCHEME, by_default(STUDY_OPTIONS, most_seconds="120"))
 def which_scheme(context: click.Context, **values: Any) -> None:
     """When does 4D tensor parallelism beat Megatron-LM's 1-D, on how many GPUs of which machine?"""
     from quadrille.studies.which_scheme import study as which
@@ -214,7 +214,7 @@ BEST_LAYOUT = flags_of(
 
 @study.command("best-layout")
 @with_report
-@with_flags(BEST_LAYOUT, by_default(WITHOUT_SEARCH, jobs="2"))
+@with_flags(BEST_LAYOUT, WITHOUT_SEARCH)
 def best_layout(context: click.Context, **values: Any) -> None:
     """Which layout is the best for large models on 512 H100 and on NVL72 racks, and why?"""
     from quadrille.studies.best_layout import study as best
@@ -234,7 +234,7 @@ SCALING_END = flags_of(
 
 @study.command("scaling-end")
 @with_report
-@with_flags(SCALING_END, by_default(WITHOUT_LIMIT, jobs="2"))
+@with_flags(SCALING_END, WITHOUT_LIMIT)
 def scaling_end(context: click.Context, **values: Any) -> None:
     """On how many GPUs do twice the GPUs hardly shorten a training step with the same batch, and why?"""
     from quadrille.studies.scaling_end import study as scaling

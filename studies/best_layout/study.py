@@ -101,7 +101,7 @@ QUICK = BestLayoutQuestion(models=("llama3-8b",), machines=("h100-superpod",), g
 
 def main() -> None:
     """Run the study, and write the answer to `results/`."""
-    best_layout(BestLayoutQuestion(), StudyOptions.into_folder("best-layout", RESULTS, jobs=2))
+    best_layout(BestLayoutQuestion(), StudyOptions.into_folder("best-layout", RESULTS))
 
 
 def best_layout(asked: BestLayoutQuestion, options: StudyOptions) -> Findings:
@@ -139,7 +139,7 @@ def layouts_of(asked: LayoutQuestion) -> tuple[SweepAnswer, SweepAnswer, SweepAn
 def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     """The table of the layouts, with a section for each model on a machine."""
     grid, microbatch, step, *more = STEP_COLUMNS
-    columns = ("model", "layout", grid, microbatch, "recompute", step, "MFU", *more, "behind", "why")
+    columns = ("model", "layout", grid, microbatch, "recompute", step, "MFU", *more, "behind", "most lost to")
     sections = [[_cells(group, row) for row in group] for group in groups_of(rows)]
     return [table("layouts of training jobs, predicted", columns, *sections, names=3, is_narrow=True), *notes(rows)]
 
@@ -180,7 +180,7 @@ def groups_of(rows: Sequence[SweepRow]) -> list[list[SweepRow]]:
 
 
 def _cells(group: Sequence[SweepRow], row: SweepRow) -> tuple[str, ...]:
-    """The cells of a row, with its distance from the best and what binds it last."""
+    """The cells of a row, with its distance from the best and what is lost most."""
     point = row.point
     behind = behind_best(group, row)
     far = "" if behind is None or row.point["layout"] == BEST else percent(behind)
@@ -191,23 +191,17 @@ def _cells(group: Sequence[SweepRow], row: SweepRow) -> tuple[str, ...]:
         point["layout"],
         grid,
         microbatch,
-        recompute_text(row),
+        row.answer.trained.recompute if row.answer.trained else UNKNOWN,
         step,
         percent(model_utilisation(row), signed=False),
         *more,
         far,
-        binding(row),
+        loss_text(row),
     )
 
 
 def _domains(count: int) -> str:
     return "1 domain" if count == 1 else f"{count:,} domains"
-
-
-def recompute_text(row: SweepRow) -> str:
-    """What a layout recomputes; unknown if its answer does not say so."""
-    words = [remark.removeprefix("recompute ") for remark in row.answer.remarks if remark.startswith("recompute ")]
-    return words[0] if words else UNKNOWN
 
 
 def model_utilisation(row: SweepRow) -> float | None:
@@ -222,8 +216,8 @@ def behind_best(group: Sequence[SweepRow], row: SweepRow) -> float | None:
     return own / best - 1 if best and own else None
 
 
-def binding(row: SweepRow) -> str:
-    """What makes a layout slower than its computing: the axis with most exposed communication, or waiting."""
+def loss_text(row: SweepRow) -> str:
+    """What most of a layout's time is lost to, and whether the layout is too large; the reason if it has no time."""
     step = row.answer
     if step.seconds is None or step.trained is None:
         return step.reason or ""
@@ -236,25 +230,25 @@ def answer(rows: Sequence[SweepRow]) -> list[str]:
 
 
 def _sentence(group: Sequence[SweepRow]) -> str:
-    """The best layout of a model on a machine, what binds it, and how far the others are behind."""
+    """The best layout of a model on a machine, what is lost most, and how far the others are behind."""
     best = group[0]
     job = f"{best.point['model']} on {int(best.point['gpus']):,} GPUs of {best.point['machine']}"
     step = best.answer
     if step.seconds is None:
         return f"No layout of {job} was found."
     others = "; ".join(_other(group, row) for row in group[1:])
-    facts = f"{format_seconds(step.seconds)}, {binding(best)}, {format_bytes(step.peak_bytes_per_rank_max or 0)}"
+    facts = f"{format_seconds(step.seconds)}, {loss_text(best)}, {format_bytes(step.peak_bytes_per_rank_max or 0)}"
     return f"The best layout of {job} is {grid_text(step)}: {facts}; {others}."
 
 
 def _other(group: Sequence[SweepRow], row: SweepRow) -> str:
-    """How far a layout is behind the best, and what binds it."""
+    """How far a layout is behind the best, and what is lost most."""
     behind, name = behind_best(group, row), row.point["layout"]
     if behind is None:
         return f"{name} has no time"
     if not row.answer.fits:
         return f"{name} does not fit in memory ({format_bytes(row.answer.peak_bytes_per_rank_max or 0)})"
-    return f"{name} is {grid_text(row.answer)}, {percent(behind)} ({binding(row)})"
+    return f"{name} is {grid_text(row.answer)}, {percent(behind)} ({loss_text(row)})"
 
 
 @styled

@@ -90,7 +90,7 @@ QUICK = ScalingEndQuestion(models=("gpt3-1.3b",), machines=("h100-superpod",), g
 
 def main() -> None:
     """Run the study, and write the answer to `results/`."""
-    scaling_end(ScalingEndQuestion(), StudyOptions.into_folder("scaling-end", RESULTS, jobs=2, most_seconds=None))
+    scaling_end(ScalingEndQuestion(), StudyOptions.into_folder("scaling-end", RESULTS, most_seconds=None))
 
 
 def scaling_end(asked: ScalingEndQuestion, options: StudyOptions) -> Findings:

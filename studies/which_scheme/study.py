@@ -118,7 +118,6 @@ class SchemeQuestion:
     def searched(self) -> dict[str, tuple[Value, ...]]:
         """The values of the options that each scheme tries; other options have the usual values of `quadrille rank`."""
         return {
-            "overlap": ((frozenset(OVERLAPS),),),
             "recompute": tuple((name,) for name in self.recompute),
             "pipeline-schedule": PASSES,
         }
@@ -205,7 +204,7 @@ def filled_nodes(name: str, gpus: int) -> int:
 
 def main() -> None:
     """Run the study on the default machines, and write the answer to `results/`."""
-    which_scheme(SchemeQuestion(), StudyOptions.into_folder("which-scheme", RESULTS, jobs=2, most_seconds=120))
+    which_scheme(SchemeQuestion(), StudyOptions.into_folder("which-scheme", RESULTS, most_seconds=120))
 
 
 def which_scheme(asked: SchemeQuestion, options: StudyOptions) -> Findings:
@@ -314,7 +313,7 @@ def _cells(rows: Sequence[SweepRow], row: SweepRow) -> tuple[str, ...]:
         point["batch"],
         scheme_label(point["scheme"]),
         *step_cells(step),
-        step.remarks[0].removeprefix("recompute ") if step.remarks else UNKNOWN,
+        step.trained.recompute if step.trained else UNKNOWN,
         *(percent(saved) for saved in savings),
         lost,
     )

@@ -32,6 +32,7 @@ from quadrille.experiments.rank.search_options import (
     SEARCH_OPTIONS,
     SEARCHED_BY_DEFAULT,
     STATIC_SCHEDULES,
+    SearchOption,
     Value,
     pass_orders,
 )
@@ -154,13 +155,25 @@ def parse_space(flags: RankFlags, *, has_experts: bool = False) -> SearchSpace:
         stages,
         None if flags.micro_batch in ("", AUTO) else _numbers(flags.micro_batch, "--micro-batch"),
         {
-            name: typed or (SEARCH_OPTIONS[name].tried if name in searched else (SEARCH_OPTIONS[name].usual,))
+            name: typed or _tried(SEARCH_OPTIONS[name], flags.search, is_searched=name in searched)
             for name, typed in options.items()
         },
         parse_space(_unsearched(flags), has_experts=has_experts) if searched and flags.search else None,
         _numbers(flags.context or "1", "--context"),
         wide=bool(searched),
     )
+
+
+def _tried(option: SearchOption, search: str, *, is_searched: bool) -> tuple[Value, ...]:
+    """The values of an option that no flag sets.
+
+    Parameters
+    ----------
+    search : value of --search; empty without it
+    """
+    if not search:
+        return option.by_default
+    return option.tried if is_searched else (option.usual,)
 
 
 def _unsearched(flags: RankFlags) -> RankFlags:
