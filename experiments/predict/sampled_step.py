@@ -2,18 +2,25 @@
 
 The sample runs on the ranks of one pipeline stage.  Its ops are divided into parts (`step_parts.py`), and the parts
 are combined in the order of the pipeline's slots (`pipeline_slots.py`).
+
+Gathers over data that overlap passes (`opg`) run in one microbatch of a step.  While several ops communicate, a
+simulation charges the exposed time to the first.  A sample has two microbatches, so what gathers over data take from
+the communication of a microbatch would be extrapolated to all.  Therefore exposed times of ops of every microbatch
+come from a sample without this overlap.  Ops that run once in a step have the rest of the time.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial, reduce
 
+from quadrille.algorithms.passes.overlap import PRODUCT_OVERLAPS
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import HOST_LANES, Communication, Op, is_host_op, lane
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES
 from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.vocabulary import TABLE
 from quadrille.experiments.predict.closed_form import ClosedFormModel
 from quadrille.experiments.predict.layer_extrapolation import extrapolated, periodic_layer_counts
@@ -183,10 +190,16 @@ def _table_gradient_seconds(experiment: TrainingExperiment, size: int, closed_fo
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """A sample of an experiment and its simulation; times of ops are by name [s]."""
+    """A sample of an experiment and its simulation; times of ops are by name [s].
+
+    Parameters
+    ----------
+    without_data : simulation without overlap of gathers over data; None if the sample has no such overlap
+    """
 
     experiment: TrainingExperiment
     simulated: SimulatedOps
+    without_data: SimulatedOps | None
 
     def local(self) -> dict[str, float]:
         """Times of the ops that compute."""
@@ -198,8 +211,21 @@ class _Sample:
 
     def exposed(self, axis: Axis | None = None) -> dict[str, float]:
         """Exposed times of the ops that run beside computation: of all, or of those along an axis."""
-        beside = (op for op in self.simulated.every.ops if is_beside_compute(op))
-        return {op.name: op.exposed_seconds for op in beside if axis in (None, op.axis)}
+        beside = [op for op in self.simulated.every.ops if is_beside_compute(op)]
+        exposed = self._separated({op.name: op.exposed_seconds for op in beside})
+        return {op.name: exposed[op.name] for op in beside if axis in (None, op.axis)}
+
+    def _separated(self, exposed: dict[str, float]) -> dict[str, float]:
+        """Exposed times whose ops of every microbatch are those without overlap of data; the total stays."""
+        if self.without_data is None:
+            return exposed
+        loops = self.simulated.schedule.cached(loops_by_op)
+        alone = {op.name: op.exposed_seconds for op in self.without_data.every.ops if is_beside_compute(op)}
+        recurring = {name: alone.get(name, 0.0) for name in exposed if MICROBATCH in loops[name]}
+        once = {name: seconds for name, seconds in exposed.items() if name not in recurring}
+        rest = max(0.0, sum(exposed.values()) - sum(recurring.values()))
+        factor = rest / sum(once.values()) if any(once.values()) else 0.0
+        return recurring | {name: factor * seconds for name, seconds in once.items()}
 
     def charged(self) -> dict[str, float]:
         """Times of computation and exposed times, with the waiting of the sample spread over them."""
@@ -237,7 +263,7 @@ def sampled_step(
     closed_form_model : alpha-beta model of the machine, for messages between stages
     """
     sampled, smaller = sample_experiment(experiment), last_sample(experiment)
-    samples = [_Sample(each, ops_of(each)) for each in (sampled, smaller) if each is not None]
+    samples = [_sample(each, ops_of) for each in (sampled, smaller) if each is not None]
     simulated = samples[0].simulated
     stages, (hop, last_hop) = experiment.stages, _stage_message_seconds(experiment, closed_form_model)
 
@@ -274,6 +300,16 @@ def sampled_step(
         bounded=simulated.bounded,
         even=simulated.even,
     )
+
+
+def _sample(sampled: TrainingExperiment, ops_of: Callable[[TrainingExperiment], SimulatedOps]) -> _Sample:
+    """A sample and its simulations."""
+    execution = sampled.execution
+    of_products = execution.overlaps & frozenset(PRODUCT_OVERLAPS)
+    if of_products == execution.overlaps:
+        return _Sample(sampled, ops_of(sampled), None)
+    without_data = replace(sampled, execution=replace(execution, overlaps=of_products))
+    return _Sample(sampled, ops_of(sampled), ops_of(without_data))
 
 
 def closed_form_seconds(experiment: TrainingExperiment, closed_form_model: ClosedFormModel) -> float:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 
-from quadrille.algorithms.passes.overlap import PRODUCT_OVERLAPS
 from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.experts import Experts
@@ -194,7 +193,7 @@ def sample_experiment(experiment: TrainingExperiment) -> TrainingExperiment:
 
     Layers that differ in their attention (sliding windows) are sampled in whole periods.  Of layers with a dense MLP
     beside layers of experts, the sample has as large a share as the model, rounded to whole layers.  The sample of a
-    pipeline has no overlap of sums and gathers over data (`ogr`, `opg`), which stay outside the passes of a pipeline.
+    pipeline has no overlap of sums over data (`ogr`), which stay outside the passes of a pipeline.
     """
     problem, stages, execution = experiment.problem, experiment.stages, experiment.execution
     assert isinstance(problem, Gpt)
@@ -214,7 +213,7 @@ def sample_experiment(experiment: TrainingExperiment) -> TrainingExperiment:
     )
     grid = replace(experiment.grid, pipeline=1)
     if experiment.grid.pipeline > 1:
-        execution = replace(execution, overlaps=execution.overlaps & frozenset(PRODUCT_OVERLAPS))
+        execution = replace(execution, overlaps=execution.overlaps - {"ogr"})
     return replace(experiment, problem=few, grid=grid, execution=execution)
 
 
