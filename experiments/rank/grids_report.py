@@ -104,8 +104,8 @@ COLUMNS: Columns[SimulatedGrid] = Columns(
 
 def print_grids_answer(answer: GridsAnswer) -> None:
     """Prints the simulated grids, and why the model's order differs."""
-    looked_at = (
+    counts = (
         f"{len(answer.analytical):,} grids with a rank order fit in memory, {answer.without_memory:,} do not; "
         f"the best {len(answer.simulated)} by the {answer.form} form of the model are simulated"
     )
-    print_ranking(answer, COLUMNS, looked_at)
+    print_ranking(answer, COLUMNS, counts)

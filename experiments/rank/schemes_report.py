@@ -217,7 +217,7 @@ def _simulated(
 
 def print_schemes_answer(answer: SchemesAnswer) -> None:
     """Prints the simulated configurations, why the model's order differs, and the excluded configurations."""
-    looked_at = (
+    counts = (
         f"{len(answer.analytical):,} configurations that fit in memory are ranked by the {answer.analytical_model}; "
         f"the best {len(answer.simulated)} are simulated"
     )
@@ -230,7 +230,7 @@ def print_schemes_answer(answer: SchemesAnswer) -> None:
         *searched_lines(answer.tried),
         *comparison_lines(answer),
     ]
-    print_ranking(answer, COLUMNS, looked_at, lines)
+    print_ranking(answer, COLUMNS, counts, lines)
 
 
 def accounting_lines(answer: SchemesAnswer) -> list[str]:
