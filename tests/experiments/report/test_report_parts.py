@@ -120,7 +120,7 @@ def answers(tmp_path, monkeypatch):
         (f"{COMPARE}/one.json measured/one.json", "Predicted 95.0 ms, measured 100 ms: -5.0 %.", ["Why they differ"]),
         (f"{COMPARE} measured", "Over 2 pairs the median error is 5.0 %", ["Predicted and measured"]),
         ("explain predicted/one.json", "The predicted time is 95.0 ms, 74 % of it compute.", ["Time by cause"]),
-        (RANK, "The fastest of 24 is pipeline=2, micro-batch 4: ", ["Simulated: time and memory", "Question"]),
+        (RANK, "The fastest of 22 is pipeline=2, micro-batch 4: ", ["Simulated: time and memory", "Question"]),
         (f"{RANK} --form exact", "The fastest of 4 is x=2: ", ["Simulated: time and memory", "Question"]),
         (SWEEP, "The fastest point", ["Time over gpus", "Time, memory and GPUs", "All points", "Flags of all points"]),
         (COLLECTIVE, "The all-reduce of 1 MiB on 8 GPUs of perlmutter is predicted to", ["Busiest links", "Values"]),
