@@ -8,7 +8,7 @@ from quadrille.experiments.check.checked_log import CheckedLog, CheckedRow
 from quadrille.experiments.output.tables import percent
 from quadrille.experiments.report.amounts import compact, time_unit
 from quadrille.experiments.report.charts import LEGEND, PAGE_WIDTH
-from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Table
+from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Table, sentence
 from quadrille.experiments.report.palette import COLOURS
 from quadrille.experiments.report.repeat import repeat_section
 
@@ -28,8 +28,7 @@ def check_part(answer: CheckedLog, source: str) -> Part:
     largest = answer.by_size[0]
     sections = [_times_section(answer), *_causes_section(answer), repeat_section(answer.provenance)]
     points = [
-        f"{sizes.sizes[:1].upper()}{sizes.sizes[1:]} {sizes.others} of {sizes.count} sizes differ; the median ratio is "
-        f"{sizes.ratio:.2f}."
+        sentence(f"{sizes.sizes} {sizes.others} of {sizes.count} sizes differ; the median ratio is {sizes.ratio:.2f}")
         for sizes in answer.by_size
     ]
     points += [] if answer.explanations or _is_normal(answer) else ["No simulated cause comes near the measured times."]

@@ -1,5 +1,6 @@
 """The elements of a report: charts with a table beside them, tables, sections, and a part for each record."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +13,8 @@ Spec = dict[str, Any]
 Row = Sequence[str]
 EMPTY = ("", "-", "0", "0 s", "0 B", "0.0 %", "+0.0 %")
 """Cells that say nothing."""
+NAME = re.compile(r"[>=_/\d]|:\w")
+"""Characters that a word of a link, a flag, a file or a machine has, and no word of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +117,11 @@ class Part:
 
 
 def sentence(line: str) -> str:
-    """A line of the terminal as a sentence.
+    """A line of the terminal as a sentence; a name at its beginning keeps its small letter.
 
-    >>> sentence("the drift is not known"), sentence("It is.")
-    ('The drift is not known.', 'It is.')
+    >>> sentence("the drift is not known"), sentence("It is."), sentence("leaf:0>spine:1 is full")
+    ('The drift is not known.', 'It is.', 'leaf:0>spine:1 is full.')
     """
-    return f"{line[:1].upper()}{line[1:].removesuffix('.')}."
+    words = line.removesuffix(".")
+    begins_with_name = NAME.search(words.partition(" ")[0])
+    return f"{words if begins_with_name else words[:1].upper() + words[1:]}."

@@ -48,6 +48,7 @@ def record_part(record: Record, source: str, timeline: Timeline | None, roofline
     """
     explanation = explain_record(record)
     machine = RecordMachine.of(record)
+    lacking = next((without_command(line)[0] for line in explanation.lacking), "")
     sections = [
         causes_section(explanation),
         *_record_memory(record, machine),
@@ -55,7 +56,7 @@ def record_part(record: Record, source: str, timeline: Timeline | None, roofline
         *_exposed_section(record),
         *axis_levels_section(record, machine.machine if machine.network is not None else None, exposed_by_axis(record)),
         *path_section(explanation),
-        *links_section(explanation.links, machine.network, next(map(_sentence, explanation.lacking), "")),
+        *links_section(explanation.links, machine.network, lacking),
         *([roofline_section(roofline)] if roofline is not None else []),
         _ops_section(record),
         repeat_section(record.provenance, explanation.lacking),
@@ -105,10 +106,6 @@ def causes_section(explanation: Explanation, names: tuple[str, str] = ("critical
         if min(view.values()) < 0
     ]
     return Section(title, lines, [Chart(stacked_bars(scaled, f"time [{unit}]"), label, table)])
-
-
-def _sentence(lacking: str) -> str:
-    return without_command(lacking)[0]
 
 
 def _counts(cause: str, views: Mapping[str, Mapping[str, float]]) -> bool:

@@ -134,7 +134,7 @@ def _question_section(answer: GridsAnswer | SchemesAnswer) -> Section:
         tables.append(Table(("left out by", "the first", "configurations"), left_out, names=2))
     lines = []
     if isinstance(answer, SchemesAnswer):
-        lines = [sentence(without_command(line)[0]) for line in comparison_lines(answer)]
+        lines = [without_command(line)[0] for line in comparison_lines(answer)]
         lines += [sentence(line) for line in searched_lines(answer.tried)]
     return Section("Question", lines, tables=tables)
 

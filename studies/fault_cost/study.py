@@ -20,6 +20,7 @@ from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure,
 from quadrille.algorithms.passes.overlap import OVERLAPS
 from quadrille.experiments.output.tables import percent, table
 from quadrille.experiments.report.amounts import time_text
+from quadrille.experiments.report.elements import sentence
 from quadrille.experiments.sweep.layouts import Layout
 from quadrille.experiments.sweep.sweep_points import OneGrid
 from quadrille.experiments.sweep.sweep_result import SweepRow
@@ -228,7 +229,7 @@ def answer(rows: Sequence[SweepRow]) -> list[str]:
     for fault in _faults(rows):
         by_layout = {layout: own[fault] for layout, own in costs.items() if fault in own}
         if by_layout:
-            sentences.append(f"{fault[:1].upper()}{fault[1:]}: {ordered_shares(by_layout)}.")
+            sentences.append(sentence(f"{fault}: {ordered_shares(by_layout)}"))
     return sentences
 
 
