@@ -5,7 +5,6 @@ On a terminal long names are wrapped between words; no word or number is cut. El
 
 import sys
 from collections.abc import Iterable, Sequence
-from math import floor, log10
 
 from rich import box
 from rich.cells import cell_len
@@ -14,15 +13,10 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from quadrille.algorithms.units import LEAST_SCIENTIFIC, NOISE_SECONDS, format_percent
+from quadrille.algorithms.units import format_percent, time_unit
 
 Row = Sequence[str]
 UNKNOWN = "-"
-MILLISECONDS = (1e-3, "ms")
-UNITS = ((1.0, "s"), MILLISECONDS, (1e-6, "us"))
-"""Units of times in tables: length [s] and name."""
-ROUNDS_UP = 5e-5
-"""Share of a unit that four significant digits round up."""
 
 
 def table(
@@ -65,9 +59,9 @@ def in_one_unit(sections: Sequence[Sequence[Row]]) -> list[list[Row]]:
     times = [cell.seconds for rows in sections for row in rows for cell in row if isinstance(cell, Duration)]
     if not times:
         return [list(rows) for rows in sections]
-    unit = unit_of(times)
+    unit = time_unit(times)
     return [
-        [[in_unit(cell.seconds, unit) if isinstance(cell, Duration) else cell for cell in row] for row in rows]
+        [[unit.text(cell.seconds) if isinstance(cell, Duration) else cell for cell in row] for row in rows]
         for rows in sections
     ]
 
@@ -112,7 +106,7 @@ class Duration(str):
 
     def __new__(cls, seconds: float) -> "Duration":
         """The text of a time [s]."""
-        text = super().__new__(cls, in_unit(seconds, unit_of([seconds])))
+        text = super().__new__(cls, time_unit([seconds]).text(seconds))
         text.seconds = seconds
         return text
 
@@ -128,31 +122,3 @@ def duration(seconds: float | None) -> str:
     ('-', '71.08 s')
     """
     return UNKNOWN if seconds is None else Duration(seconds)
-
-
-def unit_of(times: Iterable[float]) -> tuple[float, str]:
-    """The unit of times that are compared, by the longest of them: its length [s] and its name.
-
-    >>> unit_of([3e-9, 0.02]), unit_of([0.0, 75.0]), unit_of([6e-7]), unit_of([])
-    ((0.001, 'ms'), (1.0, 's'), (1e-06, 'us'), (0.001, 'ms'))
-    """
-    longest = max(map(abs, times), default=0.0)
-    if longest < NOISE_SECONDS:
-        return MILLISECONDS
-    return next(((length, name) for length, name in UNITS if longest >= length * (1 - ROUNDS_UP)), UNITS[-1])
-
-
-def in_unit(seconds: float, unit: tuple[float, str]) -> str:
-    """Seconds in a unit, with four significant digits; less than half a nanosecond is 0, as in `format_seconds`.
-
-    >>> in_unit(0.0123456, (1e-3, "ms")), in_unit(2.8e-14, (1e-6, "us")), in_unit(86400, (1.0, "s"))
-    ('12.35 ms', '0 us', '86400 s')
-    """
-    length, name = unit
-    if abs(seconds) < NOISE_SECONDS:
-        return f"0 {name}"
-    value = seconds / length
-    if not abs(value) < LEAST_SCIENTIFIC:
-        return f"{value:.4g} {name}"
-    digits = 3 - floor(log10(abs(float(f"{value:.4g}"))))
-    return f"{value:.{max(0, digits)}f} {name}"

@@ -6,17 +6,6 @@ from quadrille.experiments.output.tables import UNKNOWN
 GIGA, TERA = 1e9, 1e12
 
 
-def time_unit(seconds: float) -> tuple[float, str]:
-    """The factor from seconds to the unit in which a time has at most a few digits before the point, and the unit.
-
-    >>> time_unit(4.04), time_unit(0.012), time_unit(3e-6)
-    ((1.0, 's'), (1000.0, 'ms'), (1000000.0, 'us'))
-    """
-    if seconds >= 1 or seconds <= 0:
-        return 1.0, "s"
-    return (1e3, "ms") if seconds >= 1e-3 else (1e6, "us")
-
-
 def memory_unit(size: float) -> tuple[float, str]:
     """The factor from bytes to the unit in which a size is well read, and the unit.
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.algorithms.units import format_bytes, format_seconds, time_unit
 from quadrille.experiments.check.check import NORMAL, row_cells
 from quadrille.experiments.check.checked_log import CheckedLog, CheckedRow
 from quadrille.experiments.output.tables import percent
-from quadrille.experiments.report.amounts import compact, time_unit
+from quadrille.experiments.report.amounts import compact
 from quadrille.experiments.report.charts import LEGEND, PAGE_WIDTH
 from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Table, sentence
 from quadrille.experiments.report.palette import COLOURS
@@ -65,14 +65,14 @@ def _times_section(answer: CheckedLog) -> Section:
 
 def _times_spec(rows: Sequence[CheckedRow], several: bool) -> Spec:
     """Lines of time over size on logarithmic axes, dashed by collective if there are several."""
-    factor, unit = time_unit(max(row.measured_seconds for row in rows))
+    unit = time_unit(row.measured_seconds for row in rows)
     values = [
         {
             "bytes": row.bytes,
             "size": format_bytes(row.bytes),
             "side": side,
             "kind": row.kind,
-            "v": compact(factor * seconds),
+            "v": compact(unit.number(seconds)),
         }
         for row in rows
         for side, seconds in zip(SIDES, (row.expected_seconds, row.measured_seconds), strict=True)
@@ -94,7 +94,7 @@ def _times_spec(rows: Sequence[CheckedRow], several: bool) -> Spec:
                 "scale": {"type": "log", "base": 2},
                 "axis": {"values": sorted({row.bytes for row in rows if row.bytes > 0}), "labelExpr": SIZE_LABEL},
             },
-            "y": {"field": "v", "type": "quantitative", "title": f"time [{unit}]", "scale": {"type": "log"}},
+            "y": {"field": "v", "type": "quantitative", "title": f"time [{unit.name}]", "scale": {"type": "log"}},
             "color": colours,
             "tooltip": [{"field": name} for name in ("kind", "size", "side", "v")],
         },

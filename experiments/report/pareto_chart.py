@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from quadrille.algorithms.units import GIB, format_bytes
+from quadrille.algorithms.units import GIB, TimeUnit, format_bytes, time_unit
 from quadrille.experiments.output.pareto import pareto_front
 from quadrille.experiments.output.tables import duration
 from quadrille.experiments.report.amounts import compact
@@ -63,14 +63,15 @@ def pareto_section(points: Sequence[Point], title: str) -> Section:
         (point.name, duration(point.seconds), format_bytes(int(point.memory_bytes)), f"{point.gpus:,}")
         for point in on_front
     ]
-    spec = _spec([_value(*pair) for pair in shown], several_gpus=several_gpus)
+    unit = time_unit(point.seconds for point, _ in shown)
+    spec = _spec([_value(*pair, unit) for pair in shown], unit, several_gpus=several_gpus)
     chart = Chart(with_filters(spec, filters([point for point, _ in shown])), label, Table(columns, rows))
     return Section(title, lines, [chart])
 
 
-def _value(point: Point, is_on_front: bool) -> dict[str, Any]:
+def _value(point: Point, is_on_front: bool, unit: TimeUnit) -> dict[str, Any]:
     return {
-        "time": compact(point.seconds),
+        "time": compact(unit.number(point.seconds)),
         "memory": compact(point.memory_bytes / GIB),
         "GPUs": point.gpus,
         "point": point.name,
@@ -98,7 +99,7 @@ def _by_number(text: str) -> tuple[bool, float, str]:
     return (False, float(text), text) if text.replace(".", "", 1).isdigit() else (True, 0.0, text)
 
 
-def _spec(values: Sequence[Mapping[str, Any]], *, several_gpus: bool) -> Spec:
+def _spec(values: Sequence[Mapping[str, Any]], unit: TimeUnit, *, several_gpus: bool) -> Spec:
     """Points of time over memory; the shape says what is on the front, the colour the number of GPUs."""
     tooltip = [{"field": name} for name in values[0] if name != "place"]
     scale = {"zero": False, "nice": True}
@@ -125,7 +126,7 @@ def _spec(values: Sequence[Mapping[str, Any]], *, several_gpus: bool) -> Spec:
                 "title": "memory of a rank [GiB]",
                 "scale": {"zero": False},
             },
-            "y": {"field": "time", "type": "quantitative", "title": "time [s]", "scale": scale},
+            "y": {"field": "time", "type": "quantitative", "title": f"time [{unit.name}]", "scale": scale},
             "color": colour,
             "shape": {
                 "field": "place",

@@ -169,6 +169,13 @@ def test_points_that_do_not_fit_in_memory_are_not_on_the_front():
     assert [row[0] for row in chart.table.rows] == ["small"]
 
 
+@pytest.mark.parametrize(("seconds", "unit", "number"), [(3.0, "s", 3.0), (3e-3, "ms", 3.0), (2e-6, "us", 2.0)])
+def test_the_front_has_the_unit_of_its_times(seconds, unit, number):
+    (chart,) = pareto_section([Point("a", seconds, 1.0, 8), Point("b", seconds / 40, 2.0, 8)], "Front").charts
+    assert chart.spec["encoding"]["y"]["title"] == f"time [{unit}]"
+    assert max(value["time"] for value in chart.spec["data"]["values"]) == number
+
+
 @pytest.mark.parametrize("names", [CAUSES, MEMORY, WORK, [f"communication over {axis}" for axis in AXES]])
 def test_a_name_has_one_colour_whatever_stands_beside_it(names):
     alone = {name: colours_of([name]) for name in names}
