@@ -13,10 +13,11 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from quadrille.algorithms.units import format_percent, time_unit
-
-Row = Sequence[str]
-UNKNOWN = "-"
+from quadrille.algorithms.tabular import UNKNOWN as UNKNOWN
+from quadrille.algorithms.tabular import Row as Row
+from quadrille.algorithms.tabular import duration as duration
+from quadrille.algorithms.tabular import in_one_unit
+from quadrille.algorithms.units import format_percent
 
 
 def table(
@@ -24,8 +25,8 @@ def table(
 ) -> Group:
     """A table of text; the first `names` columns hold names, the others numbers, and sections are set apart.
 
-    All times of a table (`duration`) are in the unit of the longest. Columns of a narrow table are two blanks apart,
-    and not three.
+    All times of a table (`duration`, `TimedText`) are in the unit of the longest. Columns of a narrow table are two
+    blanks apart, and not three.
 
     >>> print_tables(table("", ("op", "time"), [("multiply", "31 ms"), ("sum C", "5 ms")]))
       op          time
@@ -48,22 +49,6 @@ def table(
             grid.add_row(*(Text(cell) for cell in row))
         grid.add_section()
     return Group(Text(title, style="bold"), grid) if title else Group(grid)
-
-
-def in_one_unit(sections: Sequence[Sequence[Row]]) -> list[list[Row]]:
-    """The rows of each section of a table with all times in one unit.
-
-    >>> in_one_unit([[("a", duration(5.94e-4))], [("b", duration(2.51))]])
-    [[['a', '0.0005940 s']], [['b', '2.510 s']]]
-    """
-    times = [cell.seconds for rows in sections for row in rows for cell in row if isinstance(cell, Duration)]
-    if not times:
-        return [list(rows) for rows in sections]
-    unit = time_unit(times)
-    return [
-        [[unit.text(cell.seconds) if isinstance(cell, Duration) else cell for cell in row] for row in rows]
-        for rows in sections
-    ]
 
 
 def print_tables(*tables: Group) -> None:
@@ -92,33 +77,3 @@ def percent(fraction: float | None, *, signed: bool = True) -> str:
     ('+4.2 %', '-50.0 %', '3.0 %', '-')
     """
     return UNKNOWN if fraction is None else format_percent(fraction, signed=signed)
-
-
-class Duration(str):
-    """A time as text in a unit of its own; a table shows all its times in the unit of the longest.
-
-    >>> f"{Duration(0.0123456)}", str(Duration(71.084))
-    ('12.35 ms', '71.08 s')
-    """
-
-    __slots__ = ("seconds",)
-    seconds: float
-
-    def __new__(cls, seconds: float) -> "Duration":
-        """The text of a time [s]."""
-        text = super().__new__(cls, time_unit([seconds]).text(seconds))
-        text.seconds = seconds
-        return text
-
-    def __getnewargs__(self) -> tuple[float]:  # type: ignore[override]
-        """The time [s], of which a copy, such as that of an answer in another process, is built."""
-        return (self.seconds,)
-
-
-def duration(seconds: float | None) -> str:
-    """The text of a time, which gets the unit of the longest time in a table; `-` for an unknown time.
-
-    >>> duration(None), duration(71.084)
-    ('-', '71.08 s')
-    """
-    return UNKNOWN if seconds is None else Duration(seconds)

@@ -1,7 +1,6 @@
 """Times and sizes of a report: the unit of a chart's axis, and the text of a table's cell."""
 
 from quadrille.algorithms.units import GB, GIB, KIB, LEAST_SCIENTIFIC, MIB, format_bytes, format_percent, format_seconds
-from quadrille.experiments.output.tables import UNKNOWN
 
 GIGA, TERA = 1e9, 1e12
 
@@ -19,15 +18,6 @@ def memory_unit(size: float) -> tuple[float, str]:
 def compact(value: float) -> float:
     """A number with five significant digits, which no chart shows more of."""
     return float(f"{value:.5g}")
-
-
-def time_text(seconds: float | None) -> str:
-    """A time as the terminal writes it.
-
-    >>> time_text(7.7e-6), time_text(0.0), time_text(None)
-    ('7.70 us', '0 s', '-')
-    """
-    return UNKNOWN if seconds is None else format_seconds(seconds)
 
 
 def flops_text(rate: float) -> str:

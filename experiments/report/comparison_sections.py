@@ -6,13 +6,14 @@ from typing import Any
 
 from quadrille.algorithms.formats.percentiles import percentiles
 from quadrille.algorithms.formats.record import Record
+from quadrille.algorithms.tabular import TimedText
 from quadrille.algorithms.units import NOISE_SECONDS, TimeUnit, format_percent, format_seconds, time_unit
 from quadrille.experiments.compare.comparison import Comparison, OpComparison, Times
 from quadrille.experiments.compare.problem import problem_label
 from quadrille.experiments.compare.record_folders import FolderComparison
 from quadrille.experiments.output.tables import UNKNOWN, duration, percent
 from quadrille.experiments.records.record_table import outside_lines
-from quadrille.experiments.report.amounts import compact, time_text
+from quadrille.experiments.report.amounts import compact
 from quadrille.experiments.report.charts import LEGEND, PAGE_WIDTH, bars
 from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Table, sentence
 from quadrille.experiments.report.palette import COLOURS, colours_of
@@ -194,7 +195,8 @@ def _causes_section(compared: Comparison, record: Record | None) -> Section:
     measured = compared.seconds.measured
     unit = time_unit(causes.values())
     most = max(causes, key=lambda cause: abs(causes[cause]))
-    label = f"Predicted less measured time, by cause; the largest difference is in {most}, {time_text(causes[most])}."
+    largest = format_seconds(causes[most])
+    label = f"Predicted less measured time, by cause; the largest difference is in {most}, {largest}."
     rows = [(str(cause), duration(part), percent(part / measured)) for cause, part in causes.items()]
     scaled = {str(cause): unit.number(part) for cause, part in causes.items()}
     spec = bars(scaled, f"predicted less measured [{unit.name}]", colours_of(list(scaled)))
@@ -206,8 +208,8 @@ def _noise_section(compared: Comparison) -> Section:
     noise, drift = compared.noise, compared.drift
     rows = [
         ("repeats", str(noise.repeats)),
-        ("median", time_text(noise.median_seconds)),
-        ("5th to 95th percentile", f"{time_text(noise.low_seconds)} to {time_text(noise.high_seconds)}"),
+        ("median", duration(noise.median_seconds)),
+        ("5th to 95th percentile", TimedText(noise.low_seconds, " to ", noise.high_seconds)),
         ("error within the noise", {None: "not known", True: "yes", False: "no"}[noise.within_noise]),
         ("drift since calibration", UNKNOWN if drift.total is None else percent(drift.total - 1)),
     ]

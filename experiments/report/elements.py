@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from quadrille.algorithms.tabular import TimedText, in_one_unit
 from quadrille.algorithms.units import NOISE_SECONDS
-from quadrille.experiments.output.tables import Duration, in_one_unit
 
 Spec = dict[str, Any]
 """A Vega-Lite specification."""
@@ -37,7 +37,7 @@ class Table:
     is_folded: bool = False
 
     def shown(self) -> "Table":
-        """The table without columns of numbers that are all zero or unknown; all its durations are in one unit.
+        """The table without columns of numbers that are all zero or unknown; all its times are in one unit.
 
         >>> Table(("op", "time", "waiting"), [("a", "2.00 ms", "0 s"), ("b", "0 s", "-")]).shown().columns
         ('op', 'time')
@@ -53,7 +53,9 @@ class Table:
 
 def _is_empty(cell: str) -> bool:
     """Whether a cell says nothing: it is unknown, or a time or a number of zero."""
-    return abs(cell.seconds) < NOISE_SECONDS if isinstance(cell, Duration) else cell in EMPTY
+    if isinstance(cell, TimedText):
+        return all(abs(time) < NOISE_SECONDS for time in cell.times)
+    return cell in EMPTY
 
 
 @dataclass(frozen=True, slots=True)

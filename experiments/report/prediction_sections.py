@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 
 from quadrille.algorithms.schedule.grid import lengths_text
-from quadrille.algorithms.units import format_bytes, time_unit
+from quadrille.algorithms.units import format_bytes, format_seconds, time_unit
 from quadrille.experiments.explain.explanation import MeanPart
 from quadrille.experiments.output.tables import UNKNOWN, duration, percent
-from quadrille.experiments.report.amounts import time_text
 from quadrille.experiments.report.charts import stacked_bars
 from quadrille.experiments.report.elements import Chart, Part, Section, Table
 from quadrille.experiments.report.repeat import repeat_section
@@ -35,7 +34,7 @@ def _causes_section(predictions: Sequence[ComparedPrediction]) -> Section:
         for name, prediction in zip(names, predictions, strict=True)
     }
     label = "The time of the mean rank by cause: " + "; ".join(
-        f"{name} {time_text(prediction.seconds)}" for name, prediction in zip(names, predictions, strict=True)
+        f"{name} {format_seconds(prediction.seconds)}" for name, prediction in zip(names, predictions, strict=True)
     )
     times = Table(("cause", *names), _cause_rows(predictions), title="Time of the mean rank by cause")
     facts = Table(("", *names), _fact_rows(predictions))

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, styled
 from quadrille.algorithms.passes.overlap import OVERLAPS
-from quadrille.experiments.output.tables import percent, table
-from quadrille.experiments.report.amounts import time_text
+from quadrille.experiments.output.tables import duration, percent, table
 from quadrille.experiments.report.elements import sentence
 from quadrille.experiments.sweep.layouts import Layout
 from quadrille.experiments.sweep.sweep_points import OneGrid
@@ -216,7 +215,7 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     healthy = {row.point["layout"]: row.answer.seconds for row in rows if row.point["fault"] == NONE}
     costs = {layout: costs_of(rows, layout) for layout in layouts}
     cells = [
-        ("no fault: a step", *(time_text(healthy.get(layout)) for layout in layouts)),
+        ("no fault: a step", *(duration(healthy.get(layout)) for layout in layouts)),
         *((fault, *(percent(costs[layout].get(fault)) for layout in layouts)) for fault in _faults(rows)),
     ]
     return [table("what a fault adds to a training step, predicted", ("fault", *layouts), cells, names=1)]
