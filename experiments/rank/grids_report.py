@@ -3,6 +3,7 @@
 import msgspec
 
 from quadrille.algorithms.analysis.axonn import MODELLED, Form
+from quadrille.algorithms.field_units import Seconds, Share, WholeBytes
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.analytical_ranking import RankedGrids
@@ -18,9 +19,9 @@ class ModelledGrid(msgspec.Struct, frozen=True, kw_only=True):
 
     grid: dict[str, int]
     order: list[str]
-    seconds: float
-    seconds_by_axis: dict[str, float]
-    memory_bytes: int
+    seconds: Seconds
+    seconds_by_axis: dict[str, Seconds]
+    memory_bytes: WholeBytes
 
 
 class SimulatedGrid(SimulatedEntry, frozen=True, kw_only=True):
@@ -31,7 +32,7 @@ class SimulatedGrid(SimulatedEntry, frozen=True, kw_only=True):
     compute_efficiency : share of the peak that products reach while the compute lane of the mean rank is busy
     """
 
-    compute_efficiency: float | None
+    compute_efficiency: Share | None
 
 
 class GridsAnswer(Ranking[SimulatedGrid], frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from quadrille.algorithms.field_units import Seconds, WholeBytes
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import AXES, FOLDED_AXES
 from quadrille.algorithms.schedule.ops import OverlapName
@@ -53,12 +54,12 @@ class ModelledConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     gathered: Gathered
     overlap: str
     offload: str
-    seconds: float
-    compute_seconds: float
-    communication_seconds: float
-    hidden_seconds: float
-    waiting_seconds: float
-    memory_bytes: int
+    seconds: Seconds
+    compute_seconds: Seconds
+    communication_seconds: Seconds
+    hidden_seconds: Seconds
+    waiting_seconds: Seconds
+    memory_bytes: WholeBytes
 
 
 class SimulatedConfiguration(SimulatedEntry, frozen=True, kw_only=True):
@@ -80,7 +81,7 @@ class SimulatedConfiguration(SimulatedEntry, frozen=True, kw_only=True):
     gathered: Gathered
     overlap: str
     offload: str
-    communication_seconds: float
+    communication_seconds: Seconds
 
 
 class ExcludedEntry(msgspec.Struct, frozen=True, kw_only=True):
