@@ -155,7 +155,7 @@ def _facts_sections(facts: Mapping[str, object], unit: UnitOfKey) -> Iterator[Se
 def _rows_table(key: str, rows: Sequence[Mapping[str, object]], unit: UnitOfKey) -> Table:
     """A table with a column for each key of the rows."""
     keys = list(dict.fromkeys(name for row in rows for name in row))
-    cells = [tuple(_value(f"{key}.{name}", row.get(name), unit) for name in keys) for row in rows[:MOST_ROWS]]
+    cells = [tuple(_cell(f"{key}.{name}", row.get(name), unit) for name in keys) for row in rows[:MOST_ROWS]]
     more = f", the first {MOST_ROWS} of {len(rows):,}" if len(rows) > MOST_ROWS else ""
     return Table([_heading(name) for name in keys], cells, names=len(keys), title=_heading(key) + more)
 
@@ -168,6 +168,12 @@ def _heading(key: str) -> str:
     """
     bare = next((key.removesuffix(end) for end in ("_seconds", "_s", "_bytes") if key.endswith(end)), key)
     return bare.replace("_", " ")
+
+
+def _cell(path: str, value: object, unit: UnitOfKey) -> str:
+    """A value as the cell of a table of rows, whose times have one unit."""
+    is_time = isinstance(value, int | float) and not isinstance(value, bool) and unit(path) == "s"
+    return duration(float(str(value))) if is_time else _value(path, value, unit)
 
 
 def _value(path: str, value: object, unit: UnitOfKey) -> str:
