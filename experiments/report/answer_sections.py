@@ -163,9 +163,11 @@ def _rows_table(key: str, rows: Sequence[Mapping[str, object]], unit: UnitOfKey)
 def _heading(key: str) -> str:
     """The name of a key, without the unit that its values are written with.
 
-    >>> _heading("finish_s"), _heading("peak_memory_bytes"), _heading("by_size")
-    ('finish', 'peak memory', 'by size')
+    >>> _heading("finish_s"), _heading("peak_memory_bytes"), _heading("by_size"), _heading("seconds")
+    ('finish', 'peak memory', 'by size', 'time')
     """
+    if key.startswith("seconds"):
+        key = key.replace("seconds", "time", 1)
     bare = next((key.removesuffix(end) for end in ("_seconds", "_s", "_bytes") if key.endswith(end)), key)
     return bare.replace("_", " ")
 

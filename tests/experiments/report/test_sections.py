@@ -13,6 +13,7 @@ from quadrille.algorithms.tabular import duration
 from quadrille.cli.main import main
 from quadrille.experiments.compare.compare_records import compare_records
 from quadrille.experiments.records.record_table import print_record
+from quadrille.experiments.report.answer_sections import tables_part
 from quadrille.experiments.report.comparison_sections import comparison_part
 from quadrille.experiments.report.record_sections import memory_section, record_part
 from quadrille.experiments.report.report import parts_of_files
@@ -180,3 +181,11 @@ def test_the_ops_of_a_record_have_the_times_of_the_terminal(tmp_path, capsys):
     printed = capsys.readouterr().out.splitlines()
     for op, time in cells.items():
         assert re.search(rf"^{op} .* {time} ", next(line for line in printed if line.startswith(op)))
+
+
+def test_times_of_rows_of_any_answer_have_one_unit():
+    facts = {"rows": [{"case": "a", "wall_seconds": 2.0}, {"case": "b", "wall_seconds": 5e-4}], "seconds": 3e-3}
+    (values, _) = tables_part(facts, "quadrille/fidelity/1", "a file").sections
+    facts_table, rows = (table.shown().rows for table in values.tables)
+    assert [list(row) for row in facts_table] == [["time", "3.00 ms"]]
+    assert [list(row) for row in rows] == [["a", "2.000 s"], ["b", "0.0005000 s"]]
