@@ -1,4 +1,4 @@
-"""Times and sizes of a report: the unit of a chart's axis, and the text of a table's cell."""
+"""Amounts of a report: the unit of an axis of memory, and the text of a cell."""
 
 from quadrille.algorithms.units import GB, GIB, KIB, LEAST_SCIENTIFIC, MIB, format_bytes, format_percent, format_seconds
 

@@ -176,6 +176,15 @@ def test_the_front_has_the_unit_of_its_times(seconds, unit, number):
     assert max(value["time"] for value in chart.spec["data"]["values"]) == number
 
 
+@pytest.mark.parametrize(
+    ("size", "unit", "number"), [(3 * 2**30, "GiB", 3.0), (5 * 2**20, "MiB", 5.0), (2**10, "KiB", 1.0)]
+)
+def test_the_front_has_the_unit_of_its_memory(size, unit, number):
+    (chart,) = pareto_section([Point("a", 1.0, size, 8), Point("b", 2.0, size / 4, 8)], "Front").charts
+    assert chart.spec["encoding"]["x"]["title"] == f"memory of a rank [{unit}]"
+    assert [value["memory"] for value in chart.spec["data"]["values"]] == [number, number / 4]
+
+
 @pytest.mark.parametrize("names", [CAUSES, MEMORY, WORK, [f"communication over {axis}" for axis in AXES]])
 def test_a_name_has_one_colour_whatever_stands_beside_it(names):
     alone = {name: colours_of([name]) for name in names}
