@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Meta
 
-Unit = Literal["s", "B", "B/s", "FLOP/s", "share", "1"]
+Unit = Literal["s", "B", "B/s", "FLOP/s", "share", "%", "1"]
 """Units of fields; a share is printed as percent, and 1 is the unit of plain numbers that are no counts."""
 
 
@@ -31,6 +31,7 @@ WholeBytes = Annotated[int, in_unit("B")]
 BytesPerSecond = Annotated[float, in_unit("B/s")]
 FlopsPerSecond = Annotated[float, in_unit("FLOP/s")]
 Share = Annotated[float, in_unit("share")]
+Percent = Annotated[float, in_unit("%")]
 Ratio = Annotated[float, in_unit("1")]
 
 

@@ -12,6 +12,8 @@ for output.
 
 import math
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from fractions import Fraction
 
 from quadrille.algorithms.errors import InputError
@@ -55,11 +57,45 @@ PREFIXES |= {"P": Fraction(10) ** 15, "E": Fraction(10) ** 18}
 _QUANTITY = re.compile(r"\s*([0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*([A-Za-zµ]*)\s*")
 NOISE_SECONDS = 0.5e-9
 """Differences of times that are shorter come from rounding."""
+ROUNDS_UP = 5e-5
+"""Share of a unit that four significant digits round up."""
 LEAST_SCIENTIFIC = 1e9
 """Least number that is printed with an exponent, so that no absurd quantity fills a line."""
-_TIME_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _DECIMAL_STEPS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _BINARY_STEPS = ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "B"))
+
+
+@dataclass(frozen=True, slots=True)
+class TimeUnit:
+    """A unit of times that are shown together: its name, and how many of it are a second.
+
+    >>> unit = TimeUnit("ms", 1e3)
+    >>> unit.number(0.25), unit.text(0.0123456), unit.text(2.8e-14), TimeUnit("s", 1).text(86400)
+    (250.0, '12.35 ms', '0 ms', '86400 s')
+    """
+
+    name: str
+    per_second: float
+
+    def number(self, seconds: float) -> float:
+        """A time in this unit."""
+        return self.per_second * seconds
+
+    def text(self, seconds: float) -> str:
+        """A time with four significant digits in this unit; less than half a nanosecond is 0, since it is rounding."""
+        if abs(seconds) < NOISE_SECONDS:
+            return f"0 {self.name}"
+        number = self.number(seconds)
+        if not abs(number) < LEAST_SCIENTIFIC:
+            return f"{number:.4g} {self.name}"
+        digits = 3 - math.floor(math.log10(abs(float(f"{number:.4g}"))))
+        return f"{number:.{max(0, digits)}f} {self.name}"
+
+
+SECOND, MILLISECOND, MICROSECOND = TimeUnit("s", 1.0), TimeUnit("ms", 1e3), TimeUnit("us", 1e6)
+TIME_UNITS = (SECOND, MILLISECOND, MICROSECOND)
+"""Units of the times of a table or of an axis, the longest first."""
+_TIME_STEPS = (*((1 / unit.per_second, unit.name) for unit in TIME_UNITS), (1e-9, "ns"))
 
 
 def parse_bytes(text: str) -> int:
@@ -162,6 +198,18 @@ def parse_measure(text: str, name: str) -> float:
     if unit == "B":
         return float(_number_of_bytes(text, "size", "80GB, 64MiB or 4096"))
     return float(_scaled(text, {"": Fraction(1)}, "number", "8 or 0.5"))
+
+
+def time_unit(times: Iterable[float]) -> TimeUnit:
+    """The unit of times [s] that are compared, such as those of a table or of an axis: it suits the longest of them.
+
+    >>> [time_unit(times).name for times in ([3e-9, 0.02], [0.0, 75.0], [6e-7], [0.99996], [])]
+    ['ms', 's', 'us', 's', 'ms']
+    """
+    longest = max(map(abs, times), default=0.0)
+    if longest < NOISE_SECONDS:
+        return MILLISECOND
+    return next((unit for unit in TIME_UNITS if unit.number(longest) >= 1 - ROUNDS_UP), MICROSECOND)
 
 
 def format_seconds(seconds: float) -> str:

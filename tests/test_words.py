@@ -26,10 +26,13 @@ OLD_NAMES = {
     "fitting",
     "turn", "turns", "told", "wiring", "spent", "why_not", "late_seconds", "taken_seconds", "following_seconds",
     "second_looks", "looker", "told_apart", "gather_ahead", "ways", "detours", "usual_way", "given_up", "put_in",
+    "looked_at", "learnt",
 }  # fmt: skip
 """Words that no module, class or function has as its name."""
-PRIVATE_LOCALS = {"found", "one", "other", "made", "given", "known", "what"}
+PRIVATE_LOCALS = {"found", "one", "other", "made", "given", "known", "what", "looked_at", "said", "learnt", "twos"}
 """Locals that are nouns instead."""
+PRIVATE_CONSTANTS = re.compile(r"(^|_)(TOLD|LOOKED|LEARNT)(_|$)")
+"""Words that no constant has in its name."""
 
 
 def definitions(tree):
@@ -77,7 +80,11 @@ def faults(path):
         yield from (
             f"{name}: entry {line.strip()!r}" for line in text.splitlines() if re.match(r"\s*[\w, *]+ : of ", line)
         )
-    yield from (f"line {line}: local {name}" for line, name in stored(tree) if name in PRIVATE_LOCALS)
+    for line, name in stored(tree):
+        if name in PRIVATE_LOCALS:
+            yield f"line {line}: local {name}"
+        if PRIVATE_CONSTANTS.search(name):
+            yield f"line {line}: constant {name}"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -92,6 +99,7 @@ def test_a_module_keeps_to_the_words_and_habits_of_the_house(path):
         ('def f(rate):\n    """Step.\n\n    Parameters\n    ----------\n    rate : of learning\n    """', "entry"),
         ("def f():\n    found = 1\n    return found", "local found"),
         ("class Homes:\n    pass", "name homes"),
+        ("MOST_TOLD = 3", "constant MOST_TOLD"),
     ],
 )
 def test_a_habit_is_found(tmp_path, source, said):

@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from quadrille.algorithms import field_units
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.measured_rows import Faults, Variant
 from quadrille.algorithms.formats.renamed_keys import Renames
@@ -46,10 +47,13 @@ OLDER = {
 }
 """Older schemas, with the keys that were renamed and the values that changed their meaning since."""
 
-Seconds = Annotated[float, Meta(ge=0, le=LONGEST_SECONDS)]
-PositiveSeconds = Annotated[float, Meta(gt=0, le=LONGEST_SECONDS)]
-Rate = Annotated[float, Meta(ge=0)]
-Share = Annotated[float, Meta(ge=0, le=1)]
+Seconds = Annotated[field_units.Seconds, Meta(ge=0, le=LONGEST_SECONDS)]
+PositiveSeconds = Annotated[field_units.Seconds, Meta(gt=0, le=LONGEST_SECONDS)]
+Bytes = Annotated[field_units.WholeBytes, Meta(ge=0)]
+FlopRate = Annotated[field_units.FlopsPerSecond, Meta(ge=0)]
+Percent = Annotated[field_units.Percent, Meta(ge=0)]
+Share = Annotated[field_units.Share, Meta(ge=0, le=1)]
+RelativeError = Annotated[float, Meta(ge=0, le=1e12)]
 Dtype = Literal["float64", "float32", "float16", "bfloat16"]
 Kind = Literal["predicted", "measured"]
 Cause = Literal["compute", "transfer", "latency", "waiting", "other"]
@@ -196,13 +200,13 @@ class OpRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     axis: str | None = None
     algorithm: str | None = None
     count: Count = 1
-    bytes_sent_per_rank_max: Count = 0
-    bytes_sent_total: Count = 0
+    bytes_sent_per_rank_max: Bytes = 0
+    bytes_sent_total: Bytes = 0
     seconds: Seconds
     waiting_seconds: Seconds = 0.0
     exposed_seconds: Seconds = 0.0
     extrapolated: bool = False
-    seconds_by_part: dict[Cause, float] = {}
+    seconds_by_part: dict[Cause, field_units.Seconds] = {}
     seconds_of_repeats: tuple[Seconds, ...] = ()
     contention_seconds: Seconds = 0.0
 
@@ -238,7 +242,7 @@ class Verified(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     method: Literal["serial", "freivalds"]
     max_error: float | None
-    bound: Seconds
+    bound: RelativeError
     ok: bool
     vectors: Size | None = None
     smallest_error_seen: float | None = None
@@ -256,7 +260,7 @@ class Messages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     overlap_obtained_by_op : the same ratio for each op that may run beside local work
     """
 
-    chunk_bytes: Count = 0
+    chunk_bytes: Bytes = 0
     progress: Literal["none", "thread"] = "none"
     overlap_obtained: Share | UnsetType = UNSET
     overlap_obtained_by_op: dict[str, Share] | UnsetType = UNSET
@@ -295,9 +299,9 @@ class LinkLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     link: str
-    bytes: Annotated[float, Meta(ge=0)]
+    bytes: Annotated[field_units.Bytes, Meta(ge=0)]
     busy_s: Seconds
-    utilisation: Annotated[float, Meta(ge=0)]
+    utilisation: Annotated[field_units.Share, Meta(ge=0)]
 
 
 class PathSegment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -316,7 +320,7 @@ class PathSegment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     rank: Count | None = None
     count: Size = 1
     seconds: Seconds
-    seconds_by_part: dict[PathPart, float] = {}
+    seconds_by_part: dict[PathPart, field_units.Seconds] = {}
 
 
 class Simulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -426,10 +430,10 @@ class Record(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     warmups: Count = 0
     seconds_of_repeats: tuple[Seconds, ...] = ()
     flops_per_rank_max: Count
-    bytes_sent_per_rank_max: Count
-    bytes_sent_total: Count
-    bytes_lower_bound_per_rank: Annotated[float, Meta(ge=0)] | None = None
-    peak_bytes_per_rank_max: Count
+    bytes_sent_per_rank_max: Bytes
+    bytes_sent_total: Bytes
+    bytes_lower_bound_per_rank: Annotated[field_units.Bytes, Meta(ge=0)] | None = None
+    peak_bytes_per_rank_max: Bytes
     ops: tuple[OpRecord, ...] = ()
     links: tuple[LinkLoad, ...] = ()
     critical_path: tuple[PathSegment, ...] = ()
@@ -439,12 +443,12 @@ class Record(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     provenance: Provenance | None = None
     losses: tuple[float | None, ...] | UnsetType = UNSET
     seconds_per_iteration: Seconds | UnsetType = UNSET
-    model_flops_per_second_per_gpu: Rate | UnsetType | None = UNSET
-    hardware_flops_per_second_per_gpu: Rate | UnsetType | None = UNSET
-    percent_of_peak: Rate | UnsetType | None = UNSET
+    model_flops_per_second_per_gpu: FlopRate | UnsetType | None = UNSET
+    hardware_flops_per_second_per_gpu: FlopRate | UnsetType | None = UNSET
+    percent_of_peak: Percent | UnsetType | None = UNSET
     exposed_seconds_by_axis: dict[str, Seconds] | UnsetType = UNSET
-    memory_bytes_by_kind: dict[str, Count] | UnsetType = UNSET
-    memory_bytes_by_stage: tuple[Count, ...] | UnsetType = UNSET
+    memory_bytes_by_kind: dict[str, Bytes] | UnsetType = UNSET
+    memory_bytes_by_stage: tuple[Bytes, ...] | UnsetType = UNSET
     fits: bool | UnsetType | None = UNSET
     messages: Messages | UnsetType = UNSET
     collectives: dict[str, Choice] | UnsetType = UNSET
@@ -472,6 +476,11 @@ class Record(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
             | {"bytes_sent_per_rank_max": op.bytes_sent_per_rank_max}
             for op in self.ops
         ]
+
+    @property
+    def units(self) -> dict[str, str]:
+        """The unit of each column of the rows, as the fields of ops declare it."""
+        return field_units.units_of(OpRecord)
 
     def _repr_html_(self) -> str:
         """HTML of the heading and the longest ops, which IPython calls for."""

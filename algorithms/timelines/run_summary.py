@@ -89,7 +89,7 @@ def run_html(run: Run) -> str:
 
 def ops_html(ops: Sequence[CountedOp], heading: str) -> str:
     """HTML of a heading, of the ops that take longest, and of the number of the others."""
-    table = html_table(_longest_ops(ops), heading)
+    table = html_table(_longest_ops(ops), heading, dict.fromkeys(("time", "waiting", "exposed"), "s"))
     return table if len(ops) <= OPS_SHOWN else f"{table}<p>and {len(ops) - OPS_SHOWN} more; rows() has all</p>"
 
 
@@ -101,9 +101,9 @@ def _longest_ops(ops: Sequence[CountedOp]) -> list[dict[str, object]]:
             "kind": op.kind,
             "axis": op.axis,
             "times": op.count,
-            "time": format_seconds(op.seconds),
-            "waiting": format_seconds(op.waiting_seconds),
-            "exposed": format_seconds(op.exposed_seconds),
+            "time": op.seconds,
+            "waiting": op.waiting_seconds,
+            "exposed": op.exposed_seconds,
         }
         for op in nlargest(OPS_SHOWN, ops, key=lambda op: op.seconds)
     ]

@@ -14,6 +14,7 @@ from quadrille.algorithms.figure_style import legend_below, new_figure, styled
 from quadrille.algorithms.schedule.short_names import hyphenated
 from quadrille.algorithms.timelines.spans import COMPUTE, Span
 from quadrille.algorithms.timelines.timeline import Timeline
+from quadrille.algorithms.units import TimeUnit, time_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +52,6 @@ COLOURS = {
 }
 """Colour of each kind of op.  Source of the first colours: Okabe, Ito, "Color universal design", 2008."""
 OTHER_COLOUR = "#777777"
-TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 Lane = tuple[int, str]
 Bars = Mapping[tuple[int, str], Sequence[tuple[float, float]]]
 """Start and duration [s] of the bars of each row and kind of op."""
@@ -102,12 +102,12 @@ def draw_timeline(
     shown = shown_ranks(timeline, most_ranks)
     rows = lanes(shown, {span.rank for span in shown.spans})
     bars = lane_bars(shown, rows)
-    scale, unit = next(((scale, unit) for scale, unit in TIME_UNITS if timeline.makespan >= scale), TIME_UNITS[-1])
-    draw_lanes(axis, shown, rows, bars if most_bars is None else joined(bars, timeline.makespan, most_bars), scale)
+    unit = time_unit([timeline.makespan])
+    draw_lanes(axis, shown, rows, bars if most_bars is None else joined(bars, timeline.makespan, most_bars), unit)
     ranks = len({rank for rank, _ in rows})
     axis.set_ylabel(timeline.kind + (f",\n{ranks} of {timeline.ranks} ranks" if ranks < timeline.ranks else ""))
-    axis.set_xlabel(f"time [{unit}]")
-    axis.set_xlim(0, max(timeline.makespan, 1e-9) / scale * 1.01)
+    axis.set_xlabel(f"time [{unit.name}]")
+    axis.set_xlim(0, 1.01 * unit.number(max(timeline.makespan, 1e-9)))
     axis.grid(visible=False, axis="y")
     return shown.spans
 
@@ -221,19 +221,19 @@ def _by_slice(bars: Bars, length: float) -> Bars:
     return dict(chosen)
 
 
-def draw_lanes(axis: "Axes", timeline: Timeline, rows: Sequence[Lane], bars: Bars, scale: float = 1e-3) -> None:
+def draw_lanes(axis: "Axes", timeline: Timeline, rows: Sequence[Lane], bars: Bars, unit: TimeUnit) -> None:
     """Draws the bars, the names of the rows and the end of the timeline.
 
     Parameters
     ----------
-    scale : unit of the axis of time [s]
+    unit : unit of the axis of time
     """
     for (row, kind), intervals in bars.items():
-        scaled = [(start / scale, seconds / scale) for start, seconds in intervals]
+        scaled = [(unit.number(start), unit.number(seconds)) for start, seconds in intervals]
         axis.broken_barh(scaled, (row - 0.4, 0.8), facecolors=_colour(kind), edgecolors="white", linewidth=0.2)
     axis.set_yticks(range(len(rows)), [_row_name(timeline, lane) for lane in rows], fontsize=7)
     axis.set_ylim(max(1, len(rows)) - 0.5, -0.5)
-    axis.axvline(timeline.makespan / scale, color="black", linewidth=0.8, linestyle=":")
+    axis.axvline(unit.number(timeline.makespan), color="black", linewidth=0.8, linestyle=":")
 
 
 def draw_legend(figure: "Figure", spans: Sequence[Span], *, columns: int) -> None:

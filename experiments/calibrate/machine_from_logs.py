@@ -81,8 +81,8 @@ def base_of_devices(paths: Sequence[str]) -> str:
     words = {word for device in devices for word in re.findall(r"[A-Z0-9]+", device.upper())}
     names = {name for word, name in NODES_OF_GPU.items() if word in words}
     if len(names) != 1:
-        said = ", ".join(sorted(devices)) or "no GPU"
-        raise InputError(f"{paths[0]}: names {said:.80}: --machine NAME|FILE says which machine is the base")
+        devices_text = ", ".join(sorted(devices)) or "no GPU"
+        raise InputError(f"{paths[0]}: names {devices_text:.80}: --machine NAME|FILE says which machine is the base")
     return names.pop()
 
 

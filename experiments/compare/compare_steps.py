@@ -23,7 +23,7 @@ from quadrille.experiments.compare.compare_records import relative_error
 from quadrille.experiments.compare.comparison import PredictedAndMeasured
 from quadrille.experiments.import_.training_logs import StepMeasurement
 from quadrille.experiments.output.destinations import Destinations
-from quadrille.experiments.output.tables import Row, percent, print_tables, table
+from quadrille.experiments.output.tables import Row, duration, percent, print_tables, table
 from quadrille.runtime.host.console import remark_all
 
 SCHEMA = "quadrille/step-comparison/1"
@@ -217,7 +217,7 @@ def _memory(record: Record, measured: float) -> PredictedAndMeasured | None:
 
 def _rows(comparison: StepComparison) -> Iterator[Row]:
     rows = (
-        ("step", comparison.seconds, format_seconds),
+        ("step", comparison.seconds, duration),
         ("tokens/s per GPU", comparison.tokens_per_second_per_gpu, lambda rate: f"{rate:,.4g}"),
         ("TFLOP/s per GPU", comparison.flops_per_second_per_gpu, lambda rate: f"{rate / TERA:.4g}"),
         ("memory of a GPU", comparison.memory_bytes, format_bytes),

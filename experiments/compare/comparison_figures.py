@@ -13,6 +13,7 @@ from quadrille.algorithms.figure_style import (
 )
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.algorithms.timelines.timeline_figure import MOST_RANKS, draw_lanes, draw_legend, lane_bars, lanes
+from quadrille.algorithms.units import time_unit
 from quadrille.experiments.compare.comparison import Comparison
 from quadrille.experiments.output.pictures import write_figure
 
@@ -29,13 +30,14 @@ def draw_timelines(predicted: Timeline, measured: Timeline, path: str | Path, *,
     rows = [max(1, len(of_panel)) for _, of_panel in panels]
     figure = new_figure(10, 2.0 + 0.28 * sum(rows), question=WHEN, setting=title)
     axes = figure.subplots(2, 1, sharex=True, height_ratios=rows)
+    unit = time_unit([predicted.makespan, measured.makespan])
     for (timeline, of_panel), axis in zip(panels, axes, strict=True):
-        draw_lanes(axis, timeline, of_panel, lane_bars(timeline, of_panel))
+        draw_lanes(axis, timeline, of_panel, lane_bars(timeline, of_panel), unit)
         left_out = f", ranks 0 to {MOST_RANKS - 1} of {timeline.ranks}" if timeline.ranks > MOST_RANKS else ""
         axis.set_ylabel(f"{timeline.kind}{left_out}")
         axis.grid(visible=False, axis="y")
-    axes[1].set_xlabel("time [ms]")
-    axes[1].set_xlim(0, 1000 * max(predicted.makespan, measured.makespan, 1e-9) * 1.01)
+    axes[1].set_xlabel(f"time [{unit.name}]")
+    axes[1].set_xlim(0, 1.01 * unit.number(max(predicted.makespan, measured.makespan, 1e-9)))
     spans = [span for timeline in (predicted, measured) for span in timeline.spans if span.rank in ranks]
     draw_legend(figure, spans, columns=7)
     write_figure(figure, path)

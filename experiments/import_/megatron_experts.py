@@ -144,8 +144,8 @@ def expert_differences(values: ArgumentValues, experts: Experts | None) -> Itera
     if kind not in (*BALANCED, "none"):
         yield f"--moe-router-load-balancing-type {kind:.40}: tokens go to the experts of the largest scores"
     if experts.biases and (cut := _cuts(values)) > 1:
-        said = "" if values.on("expert-tensor-parallel-size") else ", as many as tensor ranks"
-        words = f"--expert-tensor-parallel-size {cut}{said}"
+        default_text = "" if values.on("expert-tensor-parallel-size") else ", as many as tensor ranks"
+        words = f"--expert-tensor-parallel-size {cut}{default_text}"
         whole, _ = expert_ranks(values, experts)
         yield f"{words}: experts with biases are whole, and {whole} ranks share them out"
 

@@ -7,8 +7,8 @@ from quadrille.algorithms.formats.input_files import is_folder, open_regular
 from quadrille.experiments.import_.event_lists import GZIP, LIST_KEY, SPACE
 from quadrille.experiments.traces.device_trace import DeviceTrace
 
-LOOKED_AT = 2**20
-"""Bytes from the begin of a file among which the key of a trace is looked for [B]."""
+BEGIN_BYTES = 2**20
+"""Bytes from the begin of a file that are searched for the key of a trace [B]."""
 
 SQLITE = b"SQLite format 3\x00"
 ENDINGS = (".json", ".gz", ".sqlite")
@@ -20,7 +20,7 @@ def is_trace(path: str | Path) -> bool:
     """Whether a file is the trace of a profiler, or is compressed as such traces are; false for an unreadable file."""
     try:
         with open_regular(path) as file:
-            begin = file.read(LOOKED_AT)
+            begin = file.read(BEGIN_BYTES)
     except OSError:
         return False
     is_list = begin.lstrip(SPACE)[:1] == b"[" and b'"ph"' in begin

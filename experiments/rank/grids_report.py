@@ -3,6 +3,7 @@
 import msgspec
 
 from quadrille.algorithms.analysis.axonn import MODELLED, Form
+from quadrille.algorithms.field_units import Seconds, Share, WholeBytes
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.predict.training_step import TrainingStep
 from quadrille.experiments.rank.analytical_ranking import RankedGrids
@@ -18,9 +19,9 @@ class ModelledGrid(msgspec.Struct, frozen=True, kw_only=True):
 
     grid: dict[str, int]
     order: list[str]
-    seconds: float
-    seconds_by_axis: dict[str, float]
-    memory_bytes: int
+    seconds: Seconds
+    seconds_by_axis: dict[str, Seconds]
+    memory_bytes: WholeBytes
 
 
 class SimulatedGrid(SimulatedEntry, frozen=True, kw_only=True):
@@ -31,7 +32,7 @@ class SimulatedGrid(SimulatedEntry, frozen=True, kw_only=True):
     compute_efficiency : share of the peak that products reach while the compute lane of the mean rank is busy
     """
 
-    compute_efficiency: float | None
+    compute_efficiency: Share | None
 
 
 class GridsAnswer(Ranking[SimulatedGrid], frozen=True, kw_only=True):
@@ -104,8 +105,8 @@ COLUMNS: Columns[SimulatedGrid] = Columns(
 
 def print_grids_answer(answer: GridsAnswer) -> None:
     """Prints the simulated grids, and why the model's order differs."""
-    looked_at = (
+    counts = (
         f"{len(answer.analytical):,} grids with a rank order fit in memory, {answer.without_memory:,} do not; "
         f"the best {len(answer.simulated)} by the {answer.form} form of the model are simulated"
     )
-    print_ranking(answer, COLUMNS, looked_at)
+    print_ranking(answer, COLUMNS, counts)

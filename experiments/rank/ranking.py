@@ -5,6 +5,16 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from quadrille.algorithms.field_units import (
+    BytesPerSecond,
+    FlopsPerSecond,
+    Percent,
+    Ratio,
+    Seconds,
+    Share,
+    WholeBytes,
+    units_of,
+)
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.formats.record import Granularity, Shards
 from quadrille.algorithms.formats.workload import Workload
@@ -27,9 +37,9 @@ class CauseEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A cost that the model leaves out: the time that it adds [s], and Kendall's tau of the model with that time."""
 
     name: str
-    seconds_least: float
-    seconds_most: float
-    kendall_tau: float | None
+    seconds_least: Seconds
+    seconds_most: Seconds
+    kendall_tau: Ratio | None
 
 
 class SimulatedRing(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +47,7 @@ class SimulatedRing(msgspec.Struct, frozen=True, kw_only=True):
 
     stride: int
     length: int
-    bytes_per_second: float
+    bytes_per_second: BytesPerSecond
 
 
 class SimulatedEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,20 +69,20 @@ class SimulatedEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     grid: dict[str, int]
     order: list[str]
-    seconds: float
+    seconds: Seconds
     analytical_place: int
-    analytical_seconds: float
-    compute_seconds: float
-    latency_seconds: float
-    transfer_seconds: float
-    hidden_seconds: float
-    waiting_seconds: float
-    contention_seconds: float
-    exposed_seconds_by_axis: dict[str, float]
-    model_flops_per_second_per_gpu: float
-    hardware_flops_per_second_per_gpu: float
-    percent_of_peak: float | None
-    memory_bytes: int
+    analytical_seconds: Seconds
+    compute_seconds: Seconds
+    latency_seconds: Seconds
+    transfer_seconds: Seconds
+    hidden_seconds: Seconds
+    waiting_seconds: Seconds
+    contention_seconds: Seconds
+    exposed_seconds_by_axis: dict[str, Seconds]
+    model_flops_per_second_per_gpu: FlopsPerSecond
+    hardware_flops_per_second_per_gpu: FlopsPerSecond
+    percent_of_peak: Percent | None
+    memory_bytes: WholeBytes
     granularity: Granularity
     layers_simulated: int
     shards: Shards
@@ -109,9 +119,9 @@ class DenseStates(msgspec.Struct, frozen=True, kw_only=True):
 
     reason: str = ""
     grid: dict[str, int] = {}
-    seconds: float | None = None
-    memory_bytes: int | None = None
-    gain: float | None = None
+    seconds: Seconds | None = None
+    memory_bytes: WholeBytes | None = None
+    gain: Share | None = None
 
 
 class Ranking(Tabular, msgspec.Struct, Generic[Entry], frozen=True, kw_only=True):
@@ -131,7 +141,7 @@ class Ranking(Tabular, msgspec.Struct, Generic[Entry], frozen=True, kw_only=True
     """
 
     simulated: list[Entry]
-    kendall_tau: float | None
+    kendall_tau: Ratio | None
     workload: Workload
     model: str
     machine: str
@@ -147,6 +157,13 @@ class Ranking(Tabular, msgspec.Struct, Generic[Entry], frozen=True, kw_only=True
     def rows(self) -> list[dict[str, object]]:
         """A row for each simulated entry, the fastest first; the grid and the order are texts."""
         return [_flat(msgspec.to_builtins(entry)) for entry in self.simulated]
+
+    @property
+    def units(self) -> dict[str, str]:
+        """The unit of each column of the rows, as the fields of entries declare it."""
+        units = units_of(type(self.simulated[0]))
+        axes = {axis for entry in self.simulated for axis in entry.exposed_seconds_by_axis}
+        return units | {f"exposed_seconds_{axis}": units["exposed_seconds_by_axis"] for axis in axes}
 
     @property
     def heading(self) -> str:

@@ -116,20 +116,20 @@ def agreement_text(tau: float | None) -> str:
     return f"the quick model ranks them {differently}; simulated times decide"
 
 
-def print_ranking(answer: Ranking[Entry], columns: Columns[Entry], looked_at: str, beside: Iterable[str] = ()) -> None:
+def print_ranking(answer: Ranking[Entry], columns: Columns[Entry], counts: str, beside: Iterable[str] = ()) -> None:
     """Prints the simulated entries, the fastest first, and why the model's order differs.
 
     Parameters
     ----------
     answer : ranking
     columns : columns of the table
-    looked_at : line with the numbers of ranked and of simulated entries, and the model
+    counts : text with the numbers of ranked and of simulated entries, and the model
     beside : lines about entries that were left out
     """
     assert answer.workload.gpt is not None
     print(
         f"{answer.model}, batch {answer.workload.gpt.batch}, on {answer.gpus:,} GPUs of {answer.machine}, "
-        f"{answer.options['collectives']}: {looked_at}"
+        f"{answer.options['collectives']}: {counts}"
     )
     if answer.bandwidths_simulated:
         print(_rings_text(answer.bandwidths_simulated, measured=answer.bandwidths_measured))

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from quadrille.algorithms.field_units import Seconds, WholeBytes
 from quadrille.algorithms.matmuls.matmul import Gathered
 from quadrille.algorithms.schedule.grid import AXES, FOLDED_AXES
 from quadrille.algorithms.schedule.ops import OverlapName
@@ -53,12 +54,12 @@ class ModelledConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     gathered: Gathered
     overlap: str
     offload: str
-    seconds: float
-    compute_seconds: float
-    communication_seconds: float
-    hidden_seconds: float
-    waiting_seconds: float
-    memory_bytes: int
+    seconds: Seconds
+    compute_seconds: Seconds
+    communication_seconds: Seconds
+    hidden_seconds: Seconds
+    waiting_seconds: Seconds
+    memory_bytes: WholeBytes
 
 
 class SimulatedConfiguration(SimulatedEntry, frozen=True, kw_only=True):
@@ -80,7 +81,7 @@ class SimulatedConfiguration(SimulatedEntry, frozen=True, kw_only=True):
     gathered: Gathered
     overlap: str
     offload: str
-    communication_seconds: float
+    communication_seconds: Seconds
 
 
 class ExcludedEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,7 +218,7 @@ def _simulated(
 
 def print_schemes_answer(answer: SchemesAnswer) -> None:
     """Prints the simulated configurations, why the model's order differs, and the excluded configurations."""
-    looked_at = (
+    counts = (
         f"{len(answer.analytical):,} configurations that fit in memory are ranked by the {answer.analytical_model}; "
         f"the best {len(answer.simulated)} are simulated"
     )
@@ -230,7 +231,7 @@ def print_schemes_answer(answer: SchemesAnswer) -> None:
         *searched_lines(answer.tried),
         *comparison_lines(answer),
     ]
-    print_ranking(answer, COLUMNS, looked_at, lines)
+    print_ranking(answer, COLUMNS, counts, lines)
 
 
 def accounting_lines(answer: SchemesAnswer) -> list[str]:

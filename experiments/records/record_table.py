@@ -10,6 +10,7 @@ from quadrille.algorithms.formats.record import (
     Verified,
 )
 from quadrille.algorithms.schedule.grid import Axis, lengths_text
+from quadrille.algorithms.tabular import Row, duration, in_one_unit
 from quadrille.algorithms.timelines.op_times import activity as activity
 from quadrille.algorithms.timelines.op_times import activity_shares, bound_by, is_of_one_rank
 from quadrille.algorithms.units import format_bytes, format_seconds
@@ -21,7 +22,7 @@ from quadrille.experiments.workloads.training_lines import (
     workload_text,
 )
 
-HEADINGS = ("op", "what", "times", "seconds", "waiting", "exposed", "sent by a rank", "")
+HEADINGS = ("op", "what", "times", "time", "waiting", "exposed", "sent by a rank", "")
 SHORT_SHARE = 0.001
 """Share of the time of all ops up to which an op over an axis of one rank is left out of the table."""
 OPS_SHOWN = 32
@@ -40,7 +41,7 @@ def print_record(record: Record, detail: Detail = "table") -> None:
         ops = list(record.ops) if detail == "all" else shown_ops(record.ops, record.grid)
         rows = [_row(op) for op in ops]
         notes = [*_hidden_ops_line(record.ops, ops), *_waiting_line(ops)]
-        lines += ["", *_aligned([HEADINGS, *rows]), *notes, "", *_closing_lines(record)]
+        lines += ["", *_aligned([HEADINGS, *in_one_unit([rows])[0]]), *notes, "", *_closing_lines(record)]
     elif record.verified is not None:
         lines.append(verification_line(record.verified))
     print("\n".join(lines))
@@ -52,9 +53,9 @@ def _row(op: OpRecord) -> tuple[str, ...]:
         op.name,
         op_description(op),
         str(op.count),
-        format_seconds(op.seconds),
-        format_seconds(op.waiting_seconds),
-        format_seconds(op.exposed_seconds),
+        duration(op.seconds),
+        duration(op.waiting_seconds),
+        duration(op.exposed_seconds),
         format_bytes(op.bytes_sent_per_rank_max),
         "extrapolated" if op.extrapolated else "",
     )
@@ -118,11 +119,11 @@ def _waiting_line(ops: Sequence[OpRecord]) -> list[str]:
     """The line that says what waiting is, if some op waits longer than it works.
 
     >>> _waiting_line([OpRecord(name="sum C", kind="all_reduce", seconds=1.0, waiting_seconds=2.0)])
-    ['waiting comes before seconds: a rank waits until the last rank of its group has started']
+    ['waiting comes before the time of an op: a rank waits until the last rank of its group has started']
     """
     if all(op.waiting_seconds <= op.seconds for op in ops):
         return []
-    return ["waiting comes before seconds: a rank waits until the last rank of its group has started"]
+    return ["waiting comes before the time of an op: a rank waits until the last rank of its group has started"]
 
 
 def op_description(op: OpRecord) -> str:
@@ -134,7 +135,7 @@ def op_description(op: OpRecord) -> str:
     return op.kind + (f" over {op.axis}" if op.axis else "") + (f", {op.algorithm}" if op.algorithm else "")
 
 
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+def _aligned(rows: Sequence[Row]) -> list[str]:
     """Lines with aligned columns: two columns of names, then columns of numbers, and a column of notes at the end."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     last = len(widths) - 1

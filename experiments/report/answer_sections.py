@@ -8,13 +8,13 @@ from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.short_names import hyphenated
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_percent, format_seconds
 from quadrille.experiments.explain.explain import VIEW_NAMES
-from quadrille.experiments.explain.explanation import Explanation, is_link
+from quadrille.experiments.explain.explanation import Explanation
 from quadrille.experiments.output.tables import duration
 from quadrille.experiments.predict.roofline import Roofline
 from quadrille.experiments.records.record_machine import network_of_answer
 from quadrille.experiments.report.amounts import amount_text
 from quadrille.experiments.report.answer_units import unit_of_key
-from quadrille.experiments.report.elements import Part, Section, Table
+from quadrille.experiments.report.elements import Part, Section, Table, sentence
 from quadrille.experiments.report.link_drawing import links_section
 from quadrille.experiments.report.path_chart import path_section
 from quadrille.experiments.report.record_sections import causes_section
@@ -60,7 +60,7 @@ def explained_part(
         *_facts_sections({key: value for key, value in facts.items() if key not in SHOWN_ELSEWHERE}, unit),
     ]
     has_causes = explanation.path_seconds_by_part or explanation.mean_seconds_by_part
-    points = [_sentence(line) for line in explanation.summary[1 if has_causes else 0 :]]
+    points = [sentence(line) for line in explanation.summary[1 if has_causes else 0 :]]
     return Part(title, verdict, points[:MOST_LINES], sections, source, format_seconds(explanation.seconds))
 
 
@@ -155,7 +155,7 @@ def _facts_sections(facts: Mapping[str, object], unit: UnitOfKey) -> Iterator[Se
 def _rows_table(key: str, rows: Sequence[Mapping[str, object]], unit: UnitOfKey) -> Table:
     """A table with a column for each key of the rows."""
     keys = list(dict.fromkeys(name for row in rows for name in row))
-    cells = [tuple(_value(f"{key}.{name}", row.get(name), unit) for name in keys) for row in rows[:MOST_ROWS]]
+    cells = [tuple(_cell(f"{key}.{name}", row.get(name), unit) for name in keys) for row in rows[:MOST_ROWS]]
     more = f", the first {MOST_ROWS} of {len(rows):,}" if len(rows) > MOST_ROWS else ""
     return Table([_heading(name) for name in keys], cells, names=len(keys), title=_heading(key) + more)
 
@@ -163,11 +163,19 @@ def _rows_table(key: str, rows: Sequence[Mapping[str, object]], unit: UnitOfKey)
 def _heading(key: str) -> str:
     """The name of a key, without the unit that its values are written with.
 
-    >>> _heading("finish_s"), _heading("peak_memory_bytes"), _heading("by_size")
-    ('finish', 'peak memory', 'by size')
+    >>> _heading("finish_s"), _heading("peak_memory_bytes"), _heading("by_size"), _heading("seconds")
+    ('finish', 'peak memory', 'by size', 'time')
     """
+    if key.startswith("seconds"):
+        key = key.replace("seconds", "time", 1)
     bare = next((key.removesuffix(end) for end in ("_seconds", "_s", "_bytes") if key.endswith(end)), key)
     return bare.replace("_", " ")
+
+
+def _cell(path: str, value: object, unit: UnitOfKey) -> str:
+    """A value as the cell of a table of rows, whose times have one unit."""
+    is_time = isinstance(value, int | float) and not isinstance(value, bool) and unit(path) == "s"
+    return duration(float(str(value))) if is_time else _value(path, value, unit)
 
 
 def _value(path: str, value: object, unit: UnitOfKey) -> str:
@@ -190,11 +198,6 @@ def _value(path: str, value: object, unit: UnitOfKey) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return amount_text(value, unit(path))
     return _text(value)
-
-
-def _sentence(line: str) -> str:
-    """A line as a sentence; a line that begins with the name of a link keeps its small letter."""
-    return (line if is_link(line.partition(" ")[0]) else f"{line[:1].upper()}{line[1:]}") + "."
 
 
 def _bytes_text(size: object) -> str:

@@ -220,15 +220,15 @@ def shares_by_level(net: Network, pairs: Ints, relays: RailRelays | None = None)
     inside = pairs[:, 0] // net.per_node == pairs[:, 1] // net.per_node
     counts: dict[Level, float] = defaultdict(float, {Level(0, 0): float(inside.sum())})
     between = pairs[~inside]
-    looked_at = between
+    sampled = between
     if len(between) > MOST_PAIRS:
-        looked_at = between[np.random.default_rng(SEED).choice(len(between), MOST_PAIRS, replace=False)]
-    if relays is not None and len(looked_at):
-        relay = relays(*looked_at.T)
-        looked_at = np.stack([np.where(relay >= 0, relay, looked_at[:, 0]), looked_at[:, 1]], axis=1)
+        sampled = between[np.random.default_rng(SEED).choice(len(between), MOST_PAIRS, replace=False)]
+    if relays is not None and len(sampled):
+        relay = relays(*sampled.T)
+        sampled = np.stack([np.where(relay >= 0, relay, sampled[:, 0]), sampled[:, 1]], axis=1)
     distances = _distances(net)
     bounds = [(first, first + count, kind) for kind, (first, count) in net.kinds.items()]
-    paths = Routes(net).between(*looked_at.T)
+    paths = Routes(net).between(*sampled.T)
     for begin, end in pairwise(paths.offsets.tolist()):
         passed: dict[str, float] = defaultdict(float)
         for link, share in zip(paths.links[begin:end], paths.shares[begin:end], strict=True):
@@ -236,7 +236,7 @@ def shares_by_level(net: Network, pairs: Ints, relays: RailRelays | None = None)
             passed[next(kind for first, last, kind in bounds if first <= node < last)] += share
         top = max((kind for kind in passed if kind != net.endpoints[0]), key=lambda kind: distances[kind], default="")
         level = Level(distances.get(top, 0), max(1, round(passed[top])), top or net.endpoints[0])
-        counts[level] += len(between) / len(looked_at)
+        counts[level] += len(between) / len(sampled)
     return {level: counts[level] / len(pairs) for level in sorted(counts) if counts[level]}
 
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.algorithms.units import format_bytes, format_seconds, time_unit
 from quadrille.experiments.check.check import NORMAL, row_cells
 from quadrille.experiments.check.checked_log import CheckedLog, CheckedRow
 from quadrille.experiments.output.tables import percent
-from quadrille.experiments.report.amounts import compact, time_unit
+from quadrille.experiments.report.amounts import compact
 from quadrille.experiments.report.charts import LEGEND, PAGE_WIDTH
-from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Table
+from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Table, sentence
 from quadrille.experiments.report.palette import COLOURS
 from quadrille.experiments.report.repeat import repeat_section
 
@@ -28,8 +28,7 @@ def check_part(answer: CheckedLog, source: str) -> Part:
     largest = answer.by_size[0]
     sections = [_times_section(answer), *_causes_section(answer), repeat_section(answer.provenance)]
     points = [
-        f"{sizes.sizes[:1].upper()}{sizes.sizes[1:]} {sizes.others} of {sizes.count} sizes differ; the median ratio is "
-        f"{sizes.ratio:.2f}."
+        sentence(f"{sizes.sizes} {sizes.others} of {sizes.count} sizes differ; the median ratio is {sizes.ratio:.2f}")
         for sizes in answer.by_size
     ]
     points += [] if answer.explanations or _is_normal(answer) else ["No simulated cause comes near the measured times."]
@@ -66,14 +65,14 @@ def _times_section(answer: CheckedLog) -> Section:
 
 def _times_spec(rows: Sequence[CheckedRow], several: bool) -> Spec:
     """Lines of time over size on logarithmic axes, dashed by collective if there are several."""
-    factor, unit = time_unit(max(row.measured_seconds for row in rows))
+    unit = time_unit(row.measured_seconds for row in rows)
     values = [
         {
             "bytes": row.bytes,
             "size": format_bytes(row.bytes),
             "side": side,
             "kind": row.kind,
-            "v": compact(factor * seconds),
+            "v": compact(unit.number(seconds)),
         }
         for row in rows
         for side, seconds in zip(SIDES, (row.expected_seconds, row.measured_seconds), strict=True)
@@ -95,7 +94,7 @@ def _times_spec(rows: Sequence[CheckedRow], several: bool) -> Spec:
                 "scale": {"type": "log", "base": 2},
                 "axis": {"values": sorted({row.bytes for row in rows if row.bytes > 0}), "labelExpr": SIZE_LABEL},
             },
-            "y": {"field": "v", "type": "quantitative", "title": f"time [{unit}]", "scale": {"type": "log"}},
+            "y": {"field": "v", "type": "quantitative", "title": f"time [{unit.name}]", "scale": {"type": "log"}},
             "color": colours,
             "tooltip": [{"field": name} for name in ("kind", "size", "side", "v")],
         },

@@ -6,13 +6,14 @@ from typing import Any
 
 from quadrille.algorithms.formats.percentiles import percentiles
 from quadrille.algorithms.formats.record import Record
-from quadrille.algorithms.units import NOISE_SECONDS, format_percent, format_seconds
+from quadrille.algorithms.tabular import TimedText
+from quadrille.algorithms.units import NOISE_SECONDS, TimeUnit, format_percent, format_seconds, time_unit
 from quadrille.experiments.compare.comparison import Comparison, OpComparison, Times
 from quadrille.experiments.compare.problem import problem_label
 from quadrille.experiments.compare.record_folders import FolderComparison
 from quadrille.experiments.output.tables import UNKNOWN, duration, percent
 from quadrille.experiments.records.record_table import outside_lines
-from quadrille.experiments.report.amounts import compact, time_text, time_unit
+from quadrille.experiments.report.amounts import compact
 from quadrille.experiments.report.charts import LEGEND, PAGE_WIDTH, bars
 from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Table, sentence
 from quadrille.experiments.report.palette import COLOURS, colours_of
@@ -78,17 +79,17 @@ def _intervals(measured: Record) -> dict[str, Interval]:
 
 def _ops_section(compared: Comparison, intervals: Mapping[str, Interval]) -> Section:
     shown = _shown_ops(compared.ops)
-    factor, unit = time_unit(max(compared.seconds.predicted, compared.seconds.measured))
-    points = list(_points(TOTAL, compared.seconds, _total_intervals(compared), factor))
+    unit = time_unit([compared.seconds.predicted, compared.seconds.measured])
+    points = list(_points(TOTAL, compared.seconds, _total_intervals(compared), unit))
     for op in shown:
-        points += _points(op.name, op.seconds, _measured_interval(intervals, op.name), factor)
+        points += _points(op.name, op.seconds, _measured_interval(intervals, op.name), unit)
     hidden = len(compared.ops) - len(shown)
     lines = [f"The chart shows {len(shown)} of {len(compared.ops)} ops; the table has all."] if hidden else []
     if not intervals:
         lines.append("The intervals of single ops are in the measured record, which is not at hand.")
     label = "Predicted time (diamonds) beside measured time (circles), in total and by op; lines are intervals of 90 %."
     rows = [_row(TOTAL, compared.seconds), *(_row(op.name, op.seconds) for op in compared.ops)]
-    spec = paired_points([TOTAL, *(op.name for op in shown)], points, f"time [{unit}]")
+    spec = paired_points([TOTAL, *(op.name for op in shown)], points, f"time [{unit.name}]")
     return Section("Predicted and measured", lines, [Chart(spec, label, Table(COLUMNS, rows))])
 
 
@@ -112,26 +113,26 @@ def _measured_interval(intervals: Mapping[str, Interval], name: str) -> dict[str
     return {"measured": intervals[name]} if name in intervals else {}
 
 
-def _points(name: str, times: Times, intervals: Mapping[str, Interval], factor: float) -> Iterable[dict[str, Any]]:
+def _points(name: str, times: Times, intervals: Mapping[str, Interval], unit: TimeUnit) -> Iterable[dict[str, Any]]:
     """A point for each side, with its interval where that is known."""
     for side, seconds in zip(SIDES, (times.predicted, times.measured), strict=True):
         low, high = intervals.get(side, (seconds, seconds))
         yield {
             "op": name,
             "side": side,
-            "v": compact(factor * seconds),
-            "low": compact(factor * low),
-            "high": compact(factor * high),
+            "v": compact(unit.number(seconds)),
+            "low": compact(unit.number(low)),
+            "high": compact(unit.number(high)),
         }
 
 
-def paired_points(names: Sequence[str], points: Sequence[Mapping[str, Any]], unit: str) -> Spec:
+def paired_points(names: Sequence[str], points: Sequence[Mapping[str, Any]], title: str) -> Spec:
     """A row for each name, with the predicted point above the measured point, and a line for each interval.
 
     Parameters
     ----------
     points : rows with the keys op, side, v, low and high
-    unit : title of the axis
+    title : title of the axis
     """
     y = {
         "field": "op",
@@ -158,7 +159,7 @@ def paired_points(names: Sequence[str], points: Sequence[Mapping[str, Any]], uni
                 "mark": {"type": "rule", "strokeWidth": 2},
                 "encoding": {
                     **place,
-                    "x": {"field": "low", "type": "quantitative", "title": unit},
+                    "x": {"field": "low", "type": "quantitative", "title": title},
                     "x2": {"field": "high"},
                     "color": colour,
                 },
@@ -167,7 +168,7 @@ def paired_points(names: Sequence[str], points: Sequence[Mapping[str, Any]], uni
                 "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
                 "encoding": {
                     **place,
-                    "x": {"field": "v", "type": "quantitative", "title": unit},
+                    "x": {"field": "v", "type": "quantitative", "title": title},
                     "color": colour,
                     "shape": shape,
                     "tooltip": [{"field": name} for name in ("op", "side", "v", "low", "high")],
@@ -192,12 +193,13 @@ def _causes_section(compared: Comparison, record: Record | None) -> Section:
     by_cause = compared.attribution_seconds.by_cause()
     causes = {cause: part for cause, part in by_cause.items() if abs(part) >= NOISE_SECONDS} or by_cause
     measured = compared.seconds.measured
-    factor, unit = time_unit(max(map(abs, causes.values())))
+    unit = time_unit(causes.values())
     most = max(causes, key=lambda cause: abs(causes[cause]))
-    label = f"Predicted less measured time, by cause; the largest difference is in {most}, {time_text(causes[most])}."
+    largest = format_seconds(causes[most])
+    label = f"Predicted less measured time, by cause; the largest difference is in {most}, {largest}."
     rows = [(str(cause), duration(part), percent(part / measured)) for cause, part in causes.items()]
-    scaled = {str(cause): factor * part for cause, part in causes.items()}
-    spec = bars(scaled, f"predicted less measured [{unit}]", colours_of(list(scaled)))
+    scaled = {str(cause): unit.number(part) for cause, part in causes.items()}
+    spec = bars(scaled, f"predicted less measured [{unit.name}]", colours_of(list(scaled)))
     lines = [sentence(f"{line}; in the comparison it is other") for line in outside_lines(record)] if record else []
     return Section("Why they differ", lines, [Chart(spec, label, Table(("cause", "difference", "of measured"), rows))])
 
@@ -206,8 +208,8 @@ def _noise_section(compared: Comparison) -> Section:
     noise, drift = compared.noise, compared.drift
     rows = [
         ("repeats", str(noise.repeats)),
-        ("median", time_text(noise.median_seconds)),
-        ("5th to 95th percentile", f"{time_text(noise.low_seconds)} to {time_text(noise.high_seconds)}"),
+        ("median", duration(noise.median_seconds)),
+        ("5th to 95th percentile", TimedText(noise.low_seconds, " to ", noise.high_seconds)),
         ("error within the noise", {None: "not known", True: "yes", False: "no"}[noise.within_noise]),
         ("drift since calibration", UNKNOWN if drift.total is None else percent(drift.total - 1)),
     ]
@@ -222,12 +224,12 @@ def _pair_name(number: int, pair: Comparison) -> str:
 def folder_part(compared: FolderComparison, source: str) -> Part:
     """The part of a report about two folders of records: all pairs, and the sizes of the errors."""
     pairs, summary = compared.comparisons, compared.summary
-    factor, unit = time_unit(max(pair.seconds.measured for pair in pairs))
+    unit = time_unit(pair.seconds.measured for pair in pairs)
     names = [_pair_name(number, pair) for number, pair in enumerate(pairs, 1)]
     points = [
         point
         for name, pair in zip(names, pairs, strict=True)
-        for point in _points(name, pair.seconds, _total_intervals(pair), factor)
+        for point in _points(name, pair.seconds, _total_intervals(pair), unit)
     ]
     rows = [
         (name, problem_label(pair.problem), *_row(name, pair.seconds)[1:])
@@ -239,7 +241,9 @@ def folder_part(compared: FolderComparison, source: str) -> Part:
         f"90 %. The largest error is that of {worst[0]}, {comparison_error(worst[1])}."
     )
     chart = Chart(
-        paired_points(names, points, f"time [{unit}]"), label, Table(("record", "problem", *COLUMNS[1:]), rows, names=2)
+        paired_points(names, points, f"time [{unit.name}]"),
+        label,
+        Table(("record", "problem", *COLUMNS[1:]), rows, names=2),
     )
     verdict = (
         f"Over {summary.cases} pairs the median error is {format_percent(summary.median)}, the 90th percentile "

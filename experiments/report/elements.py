@@ -1,17 +1,20 @@
 """The elements of a report: charts with a table beside them, tables, sections, and a part for each record."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from quadrille.algorithms.tabular import TimedText, in_one_unit
 from quadrille.algorithms.units import NOISE_SECONDS
-from quadrille.experiments.output.tables import Duration, in_one_unit
 
 Spec = dict[str, Any]
 """A Vega-Lite specification."""
 Row = Sequence[str]
 EMPTY = ("", "-", "0", "0 s", "0 B", "0.0 %", "+0.0 %")
 """Cells that say nothing."""
+NAME = re.compile(r"[>=_/\d]|:\w")
+"""Characters that a word of a link, a flag, a file or a machine has, and no word of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Table:
     is_folded: bool = False
 
     def shown(self) -> "Table":
-        """The table without columns of numbers that are all zero or unknown; all its durations are in one unit.
+        """The table without columns of numbers that are all zero or unknown; all its times are in one unit.
 
         >>> Table(("op", "time", "waiting"), [("a", "2.00 ms", "0 s"), ("b", "0 s", "-")]).shown().columns
         ('op', 'time')
@@ -50,7 +53,9 @@ class Table:
 
 def _is_empty(cell: str) -> bool:
     """Whether a cell says nothing: it is unknown, or a time or a number of zero."""
-    return abs(cell.seconds) < NOISE_SECONDS if isinstance(cell, Duration) else cell in EMPTY
+    if isinstance(cell, TimedText):
+        return all(abs(time) < NOISE_SECONDS for time in cell.times)
+    return cell in EMPTY
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +119,11 @@ class Part:
 
 
 def sentence(line: str) -> str:
-    """A line of the terminal as a sentence.
+    """A line of the terminal as a sentence; a name at its beginning keeps its small letter.
 
-    >>> sentence("the drift is not known"), sentence("It is.")
-    ('The drift is not known.', 'It is.')
+    >>> sentence("the drift is not known"), sentence("It is."), sentence("leaf:0>spine:1 is full")
+    ('The drift is not known.', 'It is.', 'leaf:0>spine:1 is full.')
     """
-    return f"{line[:1].upper()}{line[1:].removesuffix('.')}."
+    words = line.removesuffix(".")
+    begins_with_name = NAME.search(words.partition(" ")[0])
+    return f"{words if begins_with_name else words[:1].upper() + words[1:]}."

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from quadrille.algorithms.units import GIB, format_bytes
+from quadrille.algorithms.units import TimeUnit, format_bytes, time_unit
 from quadrille.experiments.output.pareto import pareto_front
 from quadrille.experiments.output.tables import duration
-from quadrille.experiments.report.amounts import compact
+from quadrille.experiments.report.amounts import compact, memory_unit
 from quadrille.experiments.report.charts import INK, LEGEND, PAGE_WIDTH, with_filters
 from quadrille.experiments.report.elements import Chart, Section, Spec, Table
 from quadrille.experiments.report.palette import COLOURS
@@ -63,15 +63,17 @@ def pareto_section(points: Sequence[Point], title: str) -> Section:
         (point.name, duration(point.seconds), format_bytes(int(point.memory_bytes)), f"{point.gpus:,}")
         for point in on_front
     ]
-    spec = _spec([_value(*pair) for pair in shown], several_gpus=several_gpus)
+    unit = time_unit(point.seconds for point, _ in shown)
+    memory = memory_unit(max(point.memory_bytes for point, _ in shown))
+    spec = _spec([_value(*pair, unit, memory[0]) for pair in shown], unit, memory[1], several_gpus=several_gpus)
     chart = Chart(with_filters(spec, filters([point for point, _ in shown])), label, Table(columns, rows))
     return Section(title, lines, [chart])
 
 
-def _value(point: Point, is_on_front: bool) -> dict[str, Any]:
+def _value(point: Point, is_on_front: bool, unit: TimeUnit, memory_factor: float) -> dict[str, Any]:
     return {
-        "time": compact(point.seconds),
-        "memory": compact(point.memory_bytes / GIB),
+        "time": compact(unit.number(point.seconds)),
+        "memory": compact(memory_factor * point.memory_bytes),
         "GPUs": point.gpus,
         "point": point.name,
         "place": FRONT if is_on_front else BEHIND if point.fits else TOO_LARGE,
@@ -98,7 +100,7 @@ def _by_number(text: str) -> tuple[bool, float, str]:
     return (False, float(text), text) if text.replace(".", "", 1).isdigit() else (True, 0.0, text)
 
 
-def _spec(values: Sequence[Mapping[str, Any]], *, several_gpus: bool) -> Spec:
+def _spec(values: Sequence[Mapping[str, Any]], unit: TimeUnit, memory_unit_name: str, *, several_gpus: bool) -> Spec:
     """Points of time over memory; the shape says what is on the front, the colour the number of GPUs."""
     tooltip = [{"field": name} for name in values[0] if name != "place"]
     scale = {"zero": False, "nice": True}
@@ -122,10 +124,10 @@ def _spec(values: Sequence[Mapping[str, Any]], *, several_gpus: bool) -> Spec:
             "x": {
                 "field": "memory",
                 "type": "quantitative",
-                "title": "memory of a rank [GiB]",
+                "title": f"memory of a rank [{memory_unit_name}]",
                 "scale": {"zero": False},
             },
-            "y": {"field": "time", "type": "quantitative", "title": "time [s]", "scale": scale},
+            "y": {"field": "time", "type": "quantitative", "title": f"time [{unit.name}]", "scale": scale},
             "color": colour,
             "shape": {
                 "field": "place",

@@ -3,12 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from quadrille.algorithms.formats.record import PathSegment
-from quadrille.algorithms.units import format_seconds
+from quadrille.algorithms.units import format_seconds, time_unit
 from quadrille.experiments.explain.explain import longest_segments
 from quadrille.experiments.explain.explanation import Explanation
 from quadrille.experiments.output.tables import duration, percent
 from quadrille.experiments.records.path_segments import PARTS, joined_by_op
-from quadrille.experiments.report.amounts import time_unit
 from quadrille.experiments.report.charts import spans
 from quadrille.experiments.report.elements import Chart, Section, Table
 from quadrille.experiments.report.timeline_chart import Rectangle, csv_of, merged
@@ -21,8 +20,8 @@ def path_section(explanation: Explanation) -> Iterator[Section]:
         return
     rectangles, causes = _rectangles(path)
     shown = merged(rectangles, explanation.seconds)
-    factor, unit = time_unit(explanation.seconds)
-    spec = spans(causes, csv_of(shown, causes, causes, factor), causes, f"time [{unit}]")
+    unit = time_unit([explanation.seconds])
+    spec = spans(causes, csv_of(shown, causes, causes, unit), causes, f"time [{unit.name}]")
     by_op = joined_by_op(path)
     longest = max(by_op, key=lambda segment: segment.seconds)
     label = (

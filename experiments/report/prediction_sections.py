@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 
 from quadrille.algorithms.schedule.grid import lengths_text
-from quadrille.algorithms.units import format_bytes
+from quadrille.algorithms.units import format_bytes, format_seconds, time_unit
 from quadrille.experiments.explain.explanation import MeanPart
 from quadrille.experiments.output.tables import UNKNOWN, duration, percent
-from quadrille.experiments.report.amounts import time_text, time_unit
 from quadrille.experiments.report.charts import stacked_bars
 from quadrille.experiments.report.elements import Chart, Part, Section, Table
 from quadrille.experiments.report.repeat import repeat_section
@@ -29,17 +28,17 @@ def predictions_part(compared: Predictions, source: str) -> Part:
 def _causes_section(predictions: Sequence[ComparedPrediction]) -> Section:
     """The section of the time by cause, a bar and a column for each prediction."""
     names = [f"{number}. {prediction.file}" for number, prediction in enumerate(predictions, 1)]
-    factor, unit = time_unit(max(prediction.seconds for prediction in predictions))
+    unit = time_unit(prediction.seconds for prediction in predictions)
     bars = {
-        name: {str(cause): factor * seconds for cause, seconds in prediction.seconds_by_cause.items()}
+        name: {str(cause): unit.number(seconds) for cause, seconds in prediction.seconds_by_cause.items()}
         for name, prediction in zip(names, predictions, strict=True)
     }
     label = "The time of the mean rank by cause: " + "; ".join(
-        f"{name} {time_text(prediction.seconds)}" for name, prediction in zip(names, predictions, strict=True)
+        f"{name} {format_seconds(prediction.seconds)}" for name, prediction in zip(names, predictions, strict=True)
     )
     times = Table(("cause", *names), _cause_rows(predictions), title="Time of the mean rank by cause")
     facts = Table(("", *names), _fact_rows(predictions))
-    return Section("Time by cause", (), [Chart(stacked_bars(bars, f"time [{unit}]"), f"{label}.", times)], [facts])
+    return Section("Time by cause", (), [Chart(stacked_bars(bars, f"time [{unit.name}]"), f"{label}.", times)], [facts])
 
 
 def _cause_rows(predictions: Sequence[ComparedPrediction]) -> list[tuple[str, ...]]:

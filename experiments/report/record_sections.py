@@ -8,13 +8,13 @@ from msgspec import UNSET
 from quadrille.algorithms.formats.record import HOST_MEMORY_KIND, OpRecord, Record
 from quadrille.algorithms.schedule.grid import lengths_text
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.algorithms.units import NOISE_SECONDS, format_bytes, format_seconds
+from quadrille.algorithms.units import NOISE_SECONDS, format_bytes, format_seconds, time_unit
 from quadrille.experiments.explain.explanation import Explanation, explain_record
 from quadrille.experiments.output.tables import duration, percent
 from quadrille.experiments.predict.roofline import Roofline
 from quadrille.experiments.records.record_machine import RecordMachine
 from quadrille.experiments.records.record_table import activity, op_description, shown_ops
-from quadrille.experiments.report.amounts import memory_unit, time_unit
+from quadrille.experiments.report.amounts import memory_unit
 from quadrille.experiments.report.axis_levels import axis_levels_section
 from quadrille.experiments.report.charts import bars, stacked_bars
 from quadrille.experiments.report.elements import Chart, Part, Section, Table
@@ -48,6 +48,7 @@ def record_part(record: Record, source: str, timeline: Timeline | None, roofline
     """
     explanation = explain_record(record)
     machine = RecordMachine.of(record)
+    lacking = next((without_command(line)[0] for line in explanation.lacking), "")
     sections = [
         causes_section(explanation),
         *_record_memory(record, machine),
@@ -55,7 +56,7 @@ def record_part(record: Record, source: str, timeline: Timeline | None, roofline
         *_exposed_section(record),
         *axis_levels_section(record, machine.machine if machine.network is not None else None, exposed_by_axis(record)),
         *path_section(explanation),
-        *links_section(explanation.links, machine.network, next(map(_sentence, explanation.lacking), "")),
+        *links_section(explanation.links, machine.network, lacking),
         *([roofline_section(roofline)] if roofline is not None else []),
         _ops_section(record),
         repeat_section(record.provenance, explanation.lacking),
@@ -79,7 +80,7 @@ def causes_section(explanation: Explanation, names: tuple[str, str] = ("critical
     ----------
     names : names of the two views
     """
-    factor, unit = time_unit(explanation.seconds)
+    unit = time_unit([explanation.seconds])
     views: list[Mapping[str, float]] = [
         {str(part): seconds for part, seconds in explanation.path_seconds_by_part.items()},
         {str(part): seconds for part, seconds in explanation.mean_seconds_by_part.items()},
@@ -88,7 +89,7 @@ def causes_section(explanation: Explanation, names: tuple[str, str] = ("critical
     title = "Time by cause"
     if not shown:
         return Section(title, ["This file has no times by cause."])
-    scaled = {name: {part: factor * seconds for part, seconds in view.items()} for name, view in shown.items()}
+    scaled = {name: {part: unit.number(seconds) for part, seconds in view.items()} for name, view in shown.items()}
     causes = [part for part in dict.fromkeys(part for view in shown.values() for part in view) if _counts(part, shown)]
     rows = [
         (cause, *(cell for view in shown.values() for cell in _with_share(view.get(cause, 0.0), explanation.seconds)))
@@ -104,11 +105,7 @@ def causes_section(explanation: Explanation, names: tuple[str, str] = ("critical
         for name, view in shown.items()
         if min(view.values()) < 0
     ]
-    return Section(title, lines, [Chart(stacked_bars(scaled, f"time [{unit}]"), label, table)])
-
-
-def _sentence(lacking: str) -> str:
-    return without_command(lacking)[0]
+    return Section(title, lines, [Chart(stacked_bars(scaled, f"time [{unit.name}]"), label, table)])
 
 
 def _counts(cause: str, views: Mapping[str, Mapping[str, float]]) -> bool:
@@ -143,7 +140,7 @@ def _exposed_section(record: Record) -> Iterator[Section]:
     by_axis = exposed_by_axis(record)
     if not by_axis:
         return
-    factor, unit = time_unit(max(by_axis.values()))
+    unit = time_unit(by_axis.values())
     rows = [(axis, *_with_share(seconds, record.seconds)) for axis, seconds in by_axis.items()]
     most = max(by_axis, key=lambda axis: by_axis[axis])
     label = (
@@ -151,8 +148,8 @@ def _exposed_section(record: Record) -> Iterator[Section]:
         f"{format_seconds(by_axis[most])} of {format_seconds(record.seconds)}."
     )
     grid = {str(axis): length for axis, length in record.grid.items()}
-    values = {f"{axis} ({grid.get(axis, 1)})": factor * seconds for axis, seconds in by_axis.items()}
-    spec = bars(values, f"time [{unit}]", [axis_colour(axis) for axis in by_axis])
+    values = {f"{axis} ({grid.get(axis, 1)})": unit.number(seconds) for axis, seconds in by_axis.items()}
+    spec = bars(values, f"time [{unit.name}]", [axis_colour(axis) for axis in by_axis])
     yield Section("Exposed communication", charts=[Chart(spec, label, Table(("axis", "time", "of total"), rows))])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from quadrille.algorithms.formats.toml_writer import Toml, toml_text
 from quadrille.algorithms.provenance import Provenance
-from quadrille.experiments.report.elements import Section
+from quadrille.experiments.report.elements import Section, sentence
 
 COMMANDS = ("simulate", "run", "rank", "sweep", "schedule")
 """Commands that take an experiment file."""
@@ -55,10 +55,10 @@ def repeat_section(origin: Provenance | None, lacking: Sequence[str] = ()) -> Se
     if file is not None:
         command, text = file
         code.append((f"Experiment file, for quadrille {command} FILE.toml", text))
-    code += [(sentence, command) for sentence, command in more if command]
+    code += [(reason, command) for reason, command in more if command]
     versions = ", ".join(f"{name} {version}" for name, version in origin.versions.items())
     lines = [f"Written on {origin.date} by host {origin.host}, with {versions}."]
-    return Section(title, [*lines, *(sentence for sentence, command in more if not command)], code=code)
+    return Section(title, [*lines, *(reason for reason, command in more if not command)], code=code)
 
 
 def experiment_file(command: str) -> tuple[str, str] | None:
@@ -111,5 +111,5 @@ def without_command(line: str) -> tuple[str, str]:
     >>> without_command("it counts no links; whole steps do: quadrille simulate --gpt 1b")
     ('It counts no links; whole steps do.', 'quadrille simulate --gpt 1b')
     """
-    sentence, _, command = line.partition(": quadrille ")
-    return f"{sentence[:1].upper()}{sentence[1:]}.", f"quadrille {command}" if command else ""
+    words, _, command = line.partition(": quadrille ")
+    return sentence(words), f"quadrille {command}" if command else ""

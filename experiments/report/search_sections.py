@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import Any
 
 from quadrille.algorithms.schedule.grid import lengths_text
-from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.algorithms.units import TimeUnit, format_bytes, format_seconds, time_unit
 from quadrille.experiments.output.tables import duration, percent
 from quadrille.experiments.rank.grids_report import COLUMNS as GRID_COLUMNS
 from quadrille.experiments.rank.grids_report import GridsAnswer
@@ -16,7 +16,7 @@ from quadrille.experiments.rank.ranking_page import Columns, agreement_text, mod
 from quadrille.experiments.rank.schemes_report import COLUMNS as CONFIGURATION_COLUMNS
 from quadrille.experiments.rank.schemes_report import SchemesAnswer, comparison_lines
 from quadrille.experiments.rank.search_report import searched_lines
-from quadrille.experiments.report.amounts import compact, time_unit
+from quadrille.experiments.report.amounts import compact
 from quadrille.experiments.report.charts import LEGEND, PAGE_WIDTH, with_filters
 from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Table, sentence
 from quadrille.experiments.report.palette import COLOURS
@@ -134,7 +134,7 @@ def _question_section(answer: GridsAnswer | SchemesAnswer) -> Section:
         tables.append(Table(("left out by", "the first", "configurations"), left_out, names=2))
     lines = []
     if isinstance(answer, SchemesAnswer):
-        lines = [sentence(without_command(line)[0]) for line in comparison_lines(answer)]
+        lines = [without_command(line)[0] for line in comparison_lines(answer)]
         lines += [sentence(line) for line in searched_lines(answer.tried)]
     return Section("Question", lines, tables=tables)
 
@@ -213,7 +213,7 @@ def _time_sections(sweep: Sweep, answered: Sequence[SweepRow]) -> Iterator[Secti
         panels = [()]
     seconds = [row.answer.seconds or 0.0 for row in answered]
     is_logarithmic = min(seconds) > 0 and max(seconds) > LOGARITHMIC_FROM * min(seconds)
-    form = TimeChart(x, colour, dash, is_number, *time_unit(max(seconds)), is_logarithmic)
+    form = TimeChart(x, colour, dash, is_number, time_unit(seconds), is_logarithmic)
     charts = []
     for panel in panels:
         rows = [row for row in answered if not panel or tuple(row.point.get(key, "") for key in rest) == panel]
@@ -254,7 +254,7 @@ class TimeChart:
     ----------
     x, colour, dash : key of the axis, of the colours and of the dashes of lines; empty for none
     is_joined : whether lines join the points, as where the key is a number; points of categories stand side by side
-    factor, unit : factor from seconds to the unit of the axis of time, and the unit
+    unit : unit of the axis of time
     is_logarithmic : whether the axis of time is logarithmic
     """
 
@@ -262,8 +262,7 @@ class TimeChart:
     colour: str
     dash: str
     is_joined: bool
-    factor: float
-    unit: str
+    unit: TimeUnit
     is_logarithmic: bool = False
 
     def of(self, rows: Sequence[SweepRow], where: str, filtered: Sequence[str]) -> Chart:
@@ -312,7 +311,7 @@ class TimeChart:
             "colour": row.point.get(self.colour, ""),
             "dash": row.point.get(self.dash, ""),
             "line": point_text({key: value for key, value in row.point.items() if key != self.x}),
-            "time": compact(self.factor * (row.answer.seconds or 0.0)),
+            "time": compact(self.unit.number(row.answer.seconds or 0.0)),
             "fits": TOO_LARGE if row.answer.fits is False else FITS,
             "point": point_text(row.point),
         }
@@ -330,7 +329,7 @@ class TimeChart:
             "y": {
                 "field": "time",
                 "type": "quantitative",
-                "title": f"time [{self.unit}]",
+                "title": f"time [{self.unit.name}]",
                 "scale": {"type": "log", "nice": False, "padding": 12} if self.is_logarithmic else {"zero": True},
             },
         }

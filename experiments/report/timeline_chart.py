@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
+from quadrille.algorithms.units import TimeUnit, time_unit
 from quadrille.experiments.output.tables import duration
-from quadrille.experiments.report.amounts import time_unit
 from quadrille.experiments.report.charts import spans
 from quadrille.experiments.report.elements import Chart, Table
 
@@ -57,9 +57,9 @@ def timeline_chart(timeline: Timeline, activities: Mapping[str, str]) -> Chart:
     for rectangle in rectangles:
         seconds[rectangle.category] += rectangle.end - rectangle.begin
     categories = _named_categories(seconds)
-    factor, unit = time_unit(timeline.makespan)
+    unit = time_unit([timeline.makespan])
     rows = sorted({rectangle.row for rectangle in rectangles}, key=_row_order)
-    spec = spans(rows, csv_of(rectangles, rows, categories, factor), categories, f"time [{unit}]")
+    spec = spans(rows, csv_of(rectangles, rows, categories, unit), categories, f"time [{unit.name}]")
     return Chart(
         spec, _label(timeline, ranks, len(rectangles), len(shown.spans)), _table(rectangles, rows), zoom="zoom_a"
     )
@@ -137,14 +137,14 @@ def _named_categories(seconds: Mapping[str, float]) -> list[str]:
     return names if len(names) <= MOST_CATEGORIES else [*names[: MOST_CATEGORIES - 1], OTHERS]
 
 
-def csv_of(rectangles: Sequence[Rectangle], rows: Sequence[str], categories: Sequence[str], factor: float) -> str:
+def csv_of(rectangles: Sequence[Rectangle], rows: Sequence[str], categories: Sequence[str], unit: TimeUnit) -> str:
     """The rectangles as CSV; names are quoted."""
     number_of = {name: number for number, name in enumerate(categories)}
     place_of = {row: place for place, row in enumerate(rows)}
     lines = ["r,a,b,c,n"]
     for rectangle in rectangles:
         number = number_of.get(rectangle.category, len(categories) - 1)
-        begin, end = (f"{factor * time:.5g}" for time in (rectangle.begin, rectangle.end))
+        begin, end = (f"{unit.number(time):.5g}" for time in (rectangle.begin, rectangle.end))
         lines.append(f"{place_of[rectangle.row]},{begin},{end},{number},{_cell(rectangle.label)}")
     return "\n".join(lines)
 

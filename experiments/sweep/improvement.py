@@ -26,7 +26,7 @@ from quadrille.experiments.sweep.gaussian_process import (
 )
 from quadrille.experiments.sweep.sweep_result import SweepAnswer
 
-MOST_LEARNT = 128
+MOST_CONDITIONED = 128
 """Most answers of which a Gaussian process is conditioned: half of them are the best, half are drawn."""
 REFIT_GROWTH = 1.25
 """Growth of the number of answers after which hyperparameters are fitted again."""
@@ -76,10 +76,10 @@ class ImprovementChoice:
         self._refit = len(answers) >= REFIT_GROWTH * self._fitted
         if self._refit:
             self._fitted = len(answers)
-        learnt = self._learnt(answers, losses)
-        timed = [place for place in learnt if place in losses]
+        conditioned = self._conditioned(answers, losses)
+        timed = [place for place in conditioned if place in losses]
         numbers = self._similarity.numbers(candidates)
-        accepted = np.log(self._probability(answers, learnt, timed, numbers))
+        accepted = np.log(self._probability(answers, conditioned, timed, numbers))
         loss = self._process("loss", timed, [losses[place] for place in timed], numbers)
         least = min((losses[place] for place in timed if self._accepts(answers[place])), default=None)
         chosen: list[int] = []
@@ -93,14 +93,14 @@ class ImprovementChoice:
             loss.believe(chosen[-1])
         return [candidates[number] for number in chosen]
 
-    def _learnt(self, answers: Mapping[int, SweepAnswer], losses: Mapping[int, float]) -> list[int]:
+    def _conditioned(self, answers: Mapping[int, SweepAnswer], losses: Mapping[int, float]) -> list[int]:
         """The places of the answers of which the processes are conditioned."""
-        if len(answers) <= MOST_LEARNT:
+        if len(answers) <= MOST_CONDITIONED:
             return list(answers)
         ranked = sorted(losses, key=lambda place: (not self._accepts(answers[place]), losses[place], place))
-        best = ranked[: MOST_LEARNT // 2]
+        best = ranked[: MOST_CONDITIONED // 2]
         rest = sorted(set(answers) - set(best))
-        return best + self._draw.sample(rest, MOST_LEARNT - len(best))
+        return best + self._draw.sample(rest, MOST_CONDITIONED - len(best))
 
     def _process(
         self, name: str, places: Sequence[int], values: Sequence[float], candidates: Integers
@@ -117,15 +117,19 @@ class ImprovementChoice:
         return process
 
     def _probability(
-        self, answers: Mapping[int, SweepAnswer], learnt: Sequence[int], timed: Sequence[int], candidates: Integers
+        self, answers: Mapping[int, SweepAnswer], conditioned: Sequence[int], timed: Sequence[int], candidates: Integers
     ) -> Floats:
         """The probability that a candidate is accepted [candidates]."""
         peaks = {place: log(peak) for place in timed if (peak := answers[place].peak_bytes_per_rank_max)}
         large = [peak for place, peak in peaks.items() if answers[place].fits is False]
         small = [peak for place, peak in peaks.items() if answers[place].fits is not False]
         if large and max(small, default=min(large)) > min(large):
-            return self._share("accepted", [(place, self._accepts(answers[place])) for place in learnt], candidates)
-        probability = self._share("possible", [(place, self._allows(answers[place])) for place in learnt], candidates)
+            return self._share(
+                "accepted", [(place, self._accepts(answers[place])) for place in conditioned], candidates
+            )
+        probability = self._share(
+            "possible", [(place, self._allows(answers[place])) for place in conditioned], candidates
+        )
         if not large:
             return probability
         memory = self._process("memory", list(peaks), list(peaks.values()), candidates)

@@ -52,8 +52,8 @@ MOST_EXPECTED = 1 << 15
 """Most points for which the objective is expected; of more points so many are drawn."""
 REPEATS = 10
 """Number of proposals of points that are known, after which an unknown point is drawn."""
-MOST_TOLD = 1000
-"""Most answers of a store that optuna is told; the time of a proposal grows with their number."""
+MOST_STORED_ANSWERS = 1000
+"""Most answers of a store that optuna begins with; the time of a proposal grows with their number."""
 IMPOSSIBLE = 1e3
 """The logarithm of the objective at a point that is not possible."""
 TOO_LARGE = 10.0
@@ -224,9 +224,9 @@ class _Search:
                 return
 
     def _tell_stored(self, study: "optuna.Study") -> None:
-        """Tell optuna the answers that the search began with, or `MOST_TOLD` drawn ones of them."""
+        """Tell optuna the answers that the search began with, or `MOST_STORED_ANSWERS` drawn ones of them."""
         places = sorted(self.answers)
-        for place in places if len(places) <= MOST_TOLD else self._draw.sample(places, MOST_TOLD):
+        for place in places if len(places) <= MOST_STORED_ANSWERS else self._draw.sample(places, MOST_STORED_ANSWERS):
             study.enqueue_trial(self._parameters(place))
             trial = study.ask()
             self._tell(study, trial, self._place(trial))

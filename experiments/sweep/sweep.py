@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 Point = TypeVar("Point")
 MOST_BEST = 12
 """Largest number of best points that a search names."""
-MOST_LOOKED_UP = 1 << 15
-"""Most points of a search that are looked up in a store before it begins."""
+MOST_STORE_QUERIES = 1 << 15
+"""Most points of a search for which a store is queried before the search begins."""
 MOST_REMARKS = 8
 SAVE_SECONDS = 1.0
 """Shortest time between two writes of the answers so far [s]."""
@@ -190,7 +190,7 @@ class _SearchedPoints(Generic[Point]):
 
     def take_stored(self, stored: StoredTasks[Point, SweepAnswer], *, quiet: bool) -> None:
         """Take the answers that the store has; of very many points none, because each takes time to look up."""
-        digests = stored.digests() if len(self.points) <= MOST_LOOKED_UP else frozenset()
+        digests = stored.digests() if len(self.points) <= MOST_STORE_QUERIES else frozenset()
         if not digests:
             return
         step_count = StepCount("looked up", "points", len(self.points))

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Annotated
+from typing import Annotated, get_args
 
 import msgspec
 from msgspec import Meta
 
+from quadrille.algorithms import field_units
 from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
@@ -64,8 +65,15 @@ SHOWN_OF_COLLECTIVES = ("ranks", "algorithm", "seconds", "speedup", "bus_bandwid
 """Columns that a notebook may show after those of the varied keys."""
 
 Count = Annotated[int, Meta(gt=0)]
-Amount = Annotated[float, Meta(ge=0)]
-Bytes = Annotated[int, Meta(ge=0)]
+CountFromZero = Annotated[int, Meta(ge=0)]
+FROM_ZERO = Meta(ge=0)
+Seconds = Annotated[field_units.Seconds, FROM_ZERO]
+Bytes = Annotated[field_units.WholeBytes, FROM_ZERO]
+Bandwidth = Annotated[field_units.BytesPerSecond, FROM_ZERO]
+FlopRate = Annotated[field_units.FlopsPerSecond, FROM_ZERO]
+Share = Annotated[field_units.Share, FROM_ZERO]
+Percent = Annotated[field_units.Percent, FROM_ZERO]
+Ratio = Annotated[field_units.Ratio, FROM_ZERO]
 
 
 class CollectiveResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, repr_omit_defaults=True):
@@ -82,14 +90,14 @@ class CollectiveResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
     group: Count
     algorithm: str
-    algorithm_bandwidth: Amount | None = None
-    bus_bandwidth: Amount | None = None
-    seconds_by_part: dict[PathPart, Amount] = {}
+    algorithm_bandwidth: Bandwidth | None = None
+    bus_bandwidth: Bandwidth | None = None
+    seconds_by_part: dict[PathPart, Seconds] = {}
     bottleneck: str = ""
-    bottleneck_utilisation: Amount | None = None
-    rank_classes: Bytes = 0
-    flow_classes: Bytes = 0
-    events: Bytes = 0
+    bottleneck_utilisation: Share | None = None
+    rank_classes: CountFromZero = 0
+    flow_classes: CountFromZero = 0
+    events: CountFromZero = 0
 
     def column(self, name: str) -> object:
         """The value in a column of the CSV."""
@@ -115,11 +123,11 @@ class TrainingResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     scheme: str
     micro_batch: Count | None = None
     order: tuple[Axis, ...]
-    closed_form_seconds: Amount | None = None
-    model_flops_per_second_per_gpu: Amount
-    hardware_flops_per_second_per_gpu: Amount
-    percent_of_peak: Amount | None = None
-    exposed_seconds_by_axis: dict[Axis, Amount] = {}
+    closed_form_seconds: Seconds | None = None
+    model_flops_per_second_per_gpu: FlopRate
+    hardware_flops_per_second_per_gpu: FlopRate
+    percent_of_peak: Percent | None = None
+    exposed_seconds_by_axis: dict[Axis, Seconds] = {}
     layers_simulated: Count
     bounded: bool = False
     recompute: str = ""
@@ -153,12 +161,12 @@ class SweepAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     ranks: Count | None = None
     grid_lengths: dict[Axis, Count] | None = None
     order_found: str | None = None
-    seconds: Amount | None = None
-    compute_seconds: Amount | None = None
-    exposed_seconds: Amount | None = None
-    waiting_seconds: Amount | None = None
-    communication_share: Amount | None = None
-    flops_per_second_per_gpu: Amount | None = None
+    seconds: Seconds | None = None
+    compute_seconds: Seconds | None = None
+    exposed_seconds: Seconds | None = None
+    waiting_seconds: Seconds | None = None
+    communication_share: Share | None = None
+    flops_per_second_per_gpu: FlopRate | None = None
     bytes_sent_per_rank_max: Bytes | None = None
     peak_bytes_per_rank_max: Bytes | None = None
     fits: bool | None = None
@@ -198,7 +206,7 @@ class SweepRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     point: dict[str, str]
     answer: SweepAnswer
-    speedup: Amount | None = None
+    speedup: Ratio | None = None
 
     def __repr__(self) -> str:
         seconds = self.answer.seconds
@@ -248,6 +256,13 @@ class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         """The columns of the rows: the varied keys, then the results; times in seconds, sizes in bytes."""
         results = COLLECTIVE_RESULT_COLUMNS if self.of_collectives else RESULT_COLUMNS
         return [*self.varied, *(column for column in results if column not in self.varied)]
+
+    @property
+    def units(self) -> dict[str, str]:
+        """The unit of each column of results, as the fields of answers declare it; the varied keys are texts."""
+        collective = field_units.units_of(CollectiveResult)
+        parts = {f"{part}_seconds": collective["seconds_by_part"] for part in get_args(PathPart)}
+        return {**field_units.units_of(SweepAnswer), **collective, **parts}
 
     def rows(self) -> list[dict[str, object]]:
         """A row for each point, with the columns of `--csv`; `reason` says why a point has no seconds."""

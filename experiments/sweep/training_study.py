@@ -23,11 +23,12 @@ from quadrille.algorithms.passes.overlap import PRODUCT_OVERLAPS
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.tensors import DType
+from quadrille.algorithms.tabular import TimedText
 from quadrille.algorithms.training.adam import Adam, default_rate
 from quadrille.algorithms.training.gpt import Gpt, gpt_from_shape
 from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.training.scheme_catalogue import find_scheme
-from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.progress import StepCount, progress_line
 from quadrille.experiments.output.tables import UNKNOWN, percent, print_tables
@@ -295,7 +296,8 @@ def excluded_lines(rows: Sequence[SweepRow]) -> list[str]:
 
 # Cells of tables, alike in all studies
 
-STEP_COLUMNS = ("grid", "microbatch", "step", "HFU", "exposed", "memory")
+STEP_COLUMNS = ("grid", "MBS", "step", "HFU", "exposed", "memory")
+"""Columns of a training step; MBS is the micro-batch size, the sequences of a microbatch on each rank of data and z."""
 
 
 def step_cells(answer: SweepAnswer) -> tuple[str, ...]:
@@ -307,7 +309,7 @@ def step_cells(answer: SweepAnswer) -> tuple[str, ...]:
     return (
         grid_text(answer),
         str(trained.micro_batch or "all"),
-        format_seconds(answer.seconds) + ("*" if trained.bounded else ""),
+        TimedText(answer.seconds, "*" if trained.bounded else ""),
         percent(trained.percent_of_peak / 100 if trained.percent_of_peak is not None else None, signed=False),
         percent((answer.exposed_seconds or 0.0) / answer.seconds, signed=False),
         UNKNOWN if size is None else format_bytes(size),

@@ -18,7 +18,7 @@ from quadrille.app.knobs import Knobs, check_choices
 from quadrille.app.questions import Answer, Refusal, Reply, Words
 from quadrille.app.settings import Settings
 from quadrille.app.workers import MOST, Workers
-from quadrille.experiments.report.elements import Section
+from quadrille.experiments.report.elements import Section, sentence
 from quadrille.experiments.report.page import drawing_script, page_style, sections_html
 from quadrille.experiments.report.report import report_text
 from quadrille.experiments.report.scripts import chart_scripts
@@ -286,7 +286,7 @@ def _show_pane(name: str, answer: Answer) -> None:
     head += _lines_html("reasons", answer.part.lines)
     if answer.remarks:
         head += "<p class='hint'>Remarks of quadrille simulate</p>"
-        head += _lines_html("remarks", [_sentence(line) for line in answer.remarks])
+        head += _lines_html("remarks", [sentence(line) for line in answer.remarks])
     memory = [by_title[title] for title in MEMORY if title in by_title]
     rest = [by_title[title] for title in SHOWN if title in by_title and by_title[title].charts]
     _put(f"{name}-head", head, [], "")
@@ -314,11 +314,6 @@ def _show_stage(line: str) -> None:
 
 def _lines_html(kind: str, lines: Sequence[str]) -> str:
     return f"<ul class='{kind}'>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>" if lines else ""
-
-
-def _sentence(line: str) -> str:
-    """A line of the command line as a sentence; a flag or a name at its beginning stays as it is."""
-    return f"{line.rstrip('.')}."
 
 
 def _put_sections(place: str, sections: Sequence[Section]) -> None:

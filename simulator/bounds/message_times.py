@@ -173,7 +173,7 @@ def take_steps(
     ends, before : buffers for the ends of messages [messages], and for the times of a group [members]
     tolerance : relative difference up to which two advances count as equal; below 0 all steps are executed
     """
-    groups, looked_at = equivalent.shape[1], 0
+    groups, simulated_messages = equivalent.shape[1], 0
     members = times.shape[1] // groups
     for row in range(3):
         for group in range(groups):
@@ -187,14 +187,14 @@ def take_steps(
                     before[i] = times[row, first + i]
                 one_step(arrays, times, ends, row, group, groups)
                 taken += 1
-                looked_at += len(arrays.sender) // groups if row == TYPICAL else 0
+                simulated_messages += len(arrays.sender) // groups if row == TYPICAL else 0
                 if (
                     checks
                     and count - taken > 1
                     and skip_steps(times, before, row, first, members, count - taken, tolerance)
                 ):
                     taken = count
-    return looked_at
+    return simulated_messages
 
 
 KERNELS = (one_step, skip_steps, copy_equivalent, take_steps)

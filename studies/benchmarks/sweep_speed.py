@@ -54,7 +54,8 @@ class SweepSpeed(msgspec.Struct, frozen=True):
     def speedups(self) -> list[float]:
         """Wall time of one process / that of two, in each pair."""
         return [
-            alone / shared for alone, shared in zip(self.one_process_seconds, self.two_process_seconds, strict=True)
+            one_process / two_processes
+            for one_process, two_processes in zip(self.one_process_seconds, self.two_process_seconds, strict=True)
         ]
 
     @property
@@ -66,7 +67,8 @@ class SweepSpeed(msgspec.Struct, frozen=True):
     def undisturbed_speedup(self) -> float:
         """Largest speed-up of two processes whose cores run nothing else: twice the ratio of processor times."""
         return median(
-            2 * alone / shared for alone, shared in zip(self.one_process_work, self.two_process_work, strict=True)
+            2 * one_process / two_processes
+            for one_process, two_processes in zip(self.one_process_work, self.two_process_work, strict=True)
         )
 
     @property
@@ -83,10 +85,17 @@ def sweep_speed(pairs: int = PAIRS, points: int = POINTS, engine_points: int = E
     points, engine_points : number of points of a sweep, with and without work
     """
     question, point_seconds = working_question(POINT_SECONDS)
-    measured = [_sweep_seconds(question, points, jobs) for _ in range(pairs) for jobs in (1, 2)]
-    (ones, own), (twos, shared) = (tuple(zip(*measured[first::2], strict=True)) for first in (0, 1))
+    measured_pairs = [[_sweep_seconds(question, points, jobs) for jobs in (1, 2)] for _ in range(pairs)]
+    one_process, two_processes = zip(*measured_pairs, strict=True)
     engine = [_sweep_seconds(_no_work, engine_points, 2)[1] / engine_points for _ in range(REPEATS)]
-    return SweepSpeed(point_seconds, ones, twos, own, shared, tuple(engine))
+    return SweepSpeed(
+        point_seconds=point_seconds,
+        one_process_seconds=tuple(seconds for seconds, _ in one_process),
+        two_process_seconds=tuple(seconds for seconds, _ in two_processes),
+        one_process_work=tuple(work_seconds for _, work_seconds in one_process),
+        two_process_work=tuple(work_seconds for _, work_seconds in two_processes),
+        engine_seconds_per_point=tuple(engine),
+    )
 
 
 def working_question(seconds: float) -> tuple[Callable[[OneGrid], SweepAnswer], float]:

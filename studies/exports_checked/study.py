@@ -26,8 +26,7 @@ from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.scheme_4d import Scheme4D
-from quadrille.algorithms.units import format_seconds
-from quadrille.experiments.output.tables import print_tables, table
+from quadrille.experiments.output.tables import duration, print_tables, table
 from quadrille.runtime.host.console import run_as_program
 from quadrille.simulator.machine.network import network_of
 from quadrille.simulator.machine.placement import place_ranks
@@ -173,8 +172,8 @@ def print_checked(answer: CheckedAnswer) -> None:
             case.schedule,
             case.network,
             f"{case.tasks:,}",
-            format_seconds(case.simgrid_s),
-            format_seconds(case.replay_s),
+            duration(case.simgrid_s),
+            duration(case.replay_s),
             f"{case.difference:+.1e}",
             f"{case.largest_difference:.1e}",
             f"{case.largest_with_weights:.1e}",

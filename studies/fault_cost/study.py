@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, styled
 from quadrille.algorithms.passes.overlap import OVERLAPS
-from quadrille.experiments.output.tables import percent, table
-from quadrille.experiments.report.amounts import time_text
+from quadrille.experiments.output.tables import duration, percent, table
+from quadrille.experiments.report.elements import sentence
 from quadrille.experiments.sweep.layouts import Layout
 from quadrille.experiments.sweep.sweep_points import OneGrid
 from quadrille.experiments.sweep.sweep_result import SweepRow
@@ -215,7 +215,7 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     healthy = {row.point["layout"]: row.answer.seconds for row in rows if row.point["fault"] == NONE}
     costs = {layout: costs_of(rows, layout) for layout in layouts}
     cells = [
-        ("no fault: a step", *(time_text(healthy.get(layout)) for layout in layouts)),
+        ("no fault: a step", *(duration(healthy.get(layout)) for layout in layouts)),
         *((fault, *(percent(costs[layout].get(fault)) for layout in layouts)) for fault in _faults(rows)),
     ]
     return [table("what a fault adds to a training step, predicted", ("fault", *layouts), cells, names=1)]
@@ -228,7 +228,7 @@ def answer(rows: Sequence[SweepRow]) -> list[str]:
     for fault in _faults(rows):
         by_layout = {layout: own[fault] for layout, own in costs.items() if fault in own}
         if by_layout:
-            sentences.append(f"{fault[:1].upper()}{fault[1:]}: {ordered_shares(by_layout)}.")
+            sentences.append(sentence(f"{fault}: {ordered_shares(by_layout)}"))
     return sentences
 
 

@@ -6,8 +6,8 @@ import msgspec
 from rich.console import Group
 
 from quadrille.algorithms.formats.measured_rows import Dtype
-from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
-from quadrille.experiments.output.tables import UNKNOWN, Row, percent, table
+from quadrille.algorithms.units import format_bytes, format_bytes_per_second
+from quadrille.experiments.output.tables import UNKNOWN, Row, duration, percent, table
 from quadrille.runtime.measuring.device_benchmarks import DeviceProduct, LaunchCost
 from quadrille.studies.gpu.calibration import DTYPES, Calibration, StagedTransfers
 from quadrille.topologies.nodes import gpus
@@ -174,7 +174,7 @@ def executed_table(executed: Sequence[ExecutedRun]) -> Group:
         (
             f"{run.size}^3 {run.dtype}",
             run.bare,
-            *map(format_seconds, (run.bare_seconds, run.seconds)),
+            *map(duration, (run.bare_seconds, run.seconds)),
             percent(run.share, signed=False),
         )
         for run in executed
@@ -190,7 +190,7 @@ def shared_table(shared: Sequence[SharedRun]) -> Group:
         (
             str(run.ranks),
             run.dtype,
-            *map(format_seconds, (run.predicted_seconds, run.seconds)),
+            *map(duration, (run.predicted_seconds, run.seconds)),
             percent(run.error),
             "yes" if run.verified else "NO",
         )
@@ -239,11 +239,11 @@ def _attention_rows(calibration: Calibration) -> Iterator[Row]:
 def _launch_rows(launch: LaunchCost | None) -> Iterator[Row]:
     """The rows of the launch cost."""
     if launch is not None:
-        yield "one after the other", format_seconds(launch.seconds)
-        yield "alone, until its end is known", format_seconds(launch.alone_seconds)
+        yield "one after the other", duration(launch.seconds)
+        yield "alone, until its end is known", duration(launch.alone_seconds)
 
 
 def _staged_rows(calibration: Calibration) -> Iterator[Row]:
     """The rows of staged messages between ranks."""
     for row in calibration.staged.rows:
-        yield f"{row.pattern}, {row.ranks}", format_bytes(row.bytes), format_seconds(row.seconds)
+        yield f"{row.pattern}, {row.ranks}", format_bytes(row.bytes), duration(row.seconds)

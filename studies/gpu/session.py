@@ -28,8 +28,7 @@ from rich.console import Group
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import ROOT, Provenance, provenance
-from quadrille.algorithms.units import format_seconds
-from quadrille.experiments.output.tables import print_tables, table
+from quadrille.experiments.output.tables import duration, print_tables, table
 from quadrille.runtime.host.console import remark, run_as_program
 from quadrille.runtime.host.processes import end_with_parent
 from quadrille.runtime.launching.supervise import signal_group, signals_as_interrupts
@@ -309,7 +308,7 @@ def result_tables(folder: Path) -> Iterator[Group]:
 
 def steps_table(results: Sequence[StepResult]) -> Group:
     """The table of the steps, with the number of tests by outcome."""
-    rows = [(result.name, result.status, _counts(result.tests), format_seconds(result.seconds)) for result in results]
+    rows = [(result.name, result.status, _counts(result.tests), duration(result.seconds)) for result in results]
     return table("Steps", ["step", "status", "tests", "time"], rows, names=3)
 
 

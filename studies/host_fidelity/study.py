@@ -21,7 +21,7 @@ from quadrille.algorithms.matmuls.catalogue import AlgorithmName, find_algorithm
 from quadrille.algorithms.matmuls.matmul import Matmul, Passes
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.tensors import DType
-from quadrille.algorithms.units import format_seconds
+from quadrille.algorithms.units import time_unit
 from quadrille.experiments.compare.compare_records import compare_records
 from quadrille.experiments.compare.comparison import Comparison
 from quadrille.experiments.compare.error_sizes import ErrorSizes, error_sizes_raw_and_drift_removed
@@ -299,10 +299,11 @@ def _group(results: Sequence[CaseResult]) -> GroupSummary:
 def table(fidelity: HostFidelity) -> str:
     """The table of the cases, and the summary, as text."""
     lines = [f"{'predicted':>10} {'measured':>10} {'error':>7} {'no drift':>8} {'spread':>7}  case"]
+    unit = time_unit(time for case in fidelity.cases for time in (case.seconds.predicted, case.seconds.measured))
     for case in sorted(fidelity.cases, key=lambda case: (case.ranks, not case.judged)):
         suffix, times = "" if case.judged else "  (reported)", case.seconds
         lines.append(
-            f"{format_seconds(times.predicted):>10} {format_seconds(times.measured):>10} "
+            f"{unit.text(times.predicted):>10} {unit.text(times.measured):>10} "
             f"{_percent(times.relative_error):>7} {_percent(times.relative_error_drift_removed):>8} "
             f"{_percent(case.spread, sign=False):>7}  {case.command.partition(' -n ')[2]}{suffix}"
         )

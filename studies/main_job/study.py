@@ -20,7 +20,6 @@ from quadrille.algorithms.formats.timeline_files import save_timeline
 from quadrille.algorithms.matmuls.matmul import Matmul, Operand, Product
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.compare.compare_records import compare_records
 from quadrille.experiments.compare.comparison import Comparison
 from quadrille.experiments.compare.drift import busy_sentence
@@ -28,7 +27,7 @@ from quadrille.experiments.compare.record_folders import CASES_SCHEMA, FolderCom
 from quadrille.experiments.measure.batch import RunCase, measure
 from quadrille.experiments.measure.operand_files import write_operands
 from quadrille.experiments.output.destinations import make_folder
-from quadrille.experiments.output.tables import percent, print_tables, table
+from quadrille.experiments.output.tables import duration, percent, print_tables, table
 from quadrille.experiments.predict.predict import calibration_warnings, predict_record_and_timeline
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.experiments.workloads.run_options import RunOptions
@@ -201,8 +200,8 @@ def _rows(matmul: NamedMatmul, comparison: Comparison) -> list[tuple[str, ...]]:
             title,
             str(matmul.ranks),
             "total",
-            format_seconds(times.predicted),
-            format_seconds(times.measured),
+            duration(times.predicted),
+            duration(times.measured),
             percent(times.relative_error),
             percent(times.relative_error_drift_removed),
             percent(comparison.noise.spread, signed=False),
@@ -216,8 +215,8 @@ def _rows(matmul: NamedMatmul, comparison: Comparison) -> list[tuple[str, ...]]:
                 "",
                 "",
                 kind.kind,
-                format_seconds(kind.seconds.predicted),
-                format_seconds(kind.seconds.measured),
+                duration(kind.seconds.predicted),
+                duration(kind.seconds.measured),
                 percent(kind.seconds.relative_error),
                 percent(kind.seconds.relative_error_drift_removed),
                 percent(kind.seconds.spread, signed=False),

@@ -27,8 +27,7 @@ from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.training.gpt import gpt_from_shape
 from quadrille.algorithms.training.model_files import find_shape
 from quadrille.experiments.output.gain_bars import draw_gain_bars
-from quadrille.experiments.output.tables import percent, table
-from quadrille.experiments.report.amounts import time_text
+from quadrille.experiments.output.tables import duration, percent, table
 from quadrille.experiments.sweep.sweep_points import OneGrid
 from quadrille.experiments.sweep.sweep_result import SweepRow
 from quadrille.experiments.sweep.training_point import predict_training_point
@@ -215,7 +214,7 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     cells = [
         (
             disturbance.name,
-            *(time_text(disturbance.mean(schedule)) for schedule in SCHEDULES),
+            *(duration(disturbance.mean(schedule)) for schedule in SCHEDULES),
             *(percent(disturbance.gain(schedule)) for schedule in gains),
         )
         for disturbance in disturbances_in(rows)

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, styled
 from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.algorithms.schedule.ops import OverlapName
-from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.output.gain_bars import draw_gain_bars
-from quadrille.experiments.output.tables import UNKNOWN, percent, table
+from quadrille.experiments.output.tables import UNKNOWN, duration, percent, table
 from quadrille.experiments.sweep.point_predictions import predict_point
 from quadrille.experiments.sweep.sweep_points import BestGrid, Impossible, OneGrid
 from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow
@@ -244,7 +243,7 @@ def _cells(case: OverlapCase) -> tuple[str, ...]:
     point, alone = case.point, case.seconds.get("none")
     return (
         *(point.get(key, UNKNOWN) for key in ("changed", "gpus", "each", "bandwidth", "grid")),
-        UNKNOWN if alone is None else format_seconds(alone),
+        duration(alone),
         *(percent(case.gain(overlap)) for overlap in GAINS),
     )
 

@@ -24,8 +24,7 @@ from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure,
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.passes.overlap import OVERLAPS
 from quadrille.algorithms.schedule.grid import parse_grid
-from quadrille.experiments.output.tables import percent, table
-from quadrille.experiments.report.amounts import time_text
+from quadrille.experiments.output.tables import duration, percent, table
 from quadrille.experiments.sweep.layouts import Layout
 from quadrille.experiments.sweep.sweep_points import OneGrid
 from quadrille.experiments.sweep.sweep_result import SweepRow
@@ -269,7 +268,7 @@ def tables(rows: Sequence[SweepRow]) -> "list[Group]":
                 job.model,
                 job.layout,
                 job.placement,
-                time_text(job.seconds.get(first)),
+                duration(job.seconds.get(first)),
                 *map(percent, map(job.cost, others)),
             )
             for job in jobs

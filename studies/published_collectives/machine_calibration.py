@@ -66,7 +66,8 @@ NODE_OF_GPU = {
 """The named machine that stands for one node of any other machine with these GPUs: eight GPUs behind NVSwitches, or
 AMD's platform of eight MI300X."""
 
-MOST_LEARNT = 3
+CALIBRATION_ROWS = 3
+"""Most rows of a machine that set its parameters."""
 LEFT_AT_LEAST = 8
 """Number of measurements that must remain to be judged if more than `between` is fitted."""
 BORDER_BYTES = 1 << 20
@@ -141,7 +142,7 @@ def _choose_rows(rows: Sequence[CollectiveRow], per_node: int) -> list[tuple[str
     chosen: list[tuple[str, CollectiveRow]] = []
     if apart:
         chosen.append(("between", max(apart, key=lambda row: (row.gpus, row.size))))
-    if len(rows) - MOST_LEARNT < LEFT_AT_LEAST:
+    if len(rows) - CALIBRATION_ROWS < LEFT_AT_LEAST:
         return chosen
     if apart:
         border = min(apart, key=lambda row: (-row.gpus, abs(log2(row.size / BORDER_BYTES))))

@@ -47,11 +47,11 @@ def rows_figure(rows: Sequence[JudgedTraining]) -> "Figure":
         for row in judged_only(rows)
         if row.relative_error is not None
     ]
-    learnt = sum(row.role == "calibration" for row in rows)
+    calibrating = sum(row.role == "calibration" for row in rows)
     return error_figure(
         side_by_side(dots),
         question=HOW_FAR_OFF,
-        setting=f"time of a step, or memory of a GPU, of {len(dots)} runs; {learnt} further runs set the machines",
+        setting=f"time of a step, or memory of a GPU, of {len(dots)} runs; {calibrating} further runs set the machines",
         label="GPUs (runs with the same number stand side by side)",
         amount="time or memory",
         scale=_scale_counts,

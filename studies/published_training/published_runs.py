@@ -303,18 +303,18 @@ def _printed_seconds(row: TrainingRow, printed: Mapping[Metric, float | None]) -
 
 def _gpu(row: TrainingRow) -> Gpu | None:
     """The data sheet of a row's GPU; None if the GPU is not modelled."""
-    said = row.columns["gpu_type"].lower()
-    if any(board in said for board in OTHER_BOARDS):
+    gpu_type = row.columns["gpu_type"].lower()
+    if any(board in gpu_type for board in OTHER_BOARDS):
         return None
-    return next((gpu for (kind, size), gpu in GPUS.items() if said.startswith(kind) and size in said), None)
+    return next((gpu for (kind, size), gpu in GPUS.items() if gpu_type.startswith(kind) and size in gpu_type), None)
 
 
 def _machine(row: TrainingRow) -> str | None:
     """The name of the named machine of a row; None if the machine is not modelled."""
-    gpu, said = _gpu(row), row.columns["machine"].lower().replace("-", " ")
+    gpu, machine = _gpu(row), row.columns["machine"].lower().replace("-", " ")
     if gpu is None:
         return None
-    return next((name for (words, kind), name in NAMES.items() if words in said and kind == gpu.generation), None)
+    return next((name for (words, kind), name in NAMES.items() if words in machine and kind == gpu.generation), None)
 
 
 def _missing_columns(row: TrainingRow) -> str:
@@ -379,9 +379,9 @@ def _is_large_scale(row: TrainingRow, models: Sequence[str]) -> bool:
 
 def _recompute(row: TrainingRow, same: Sequence[TrainingRow], shape: ModelShape) -> Recompute | None:
     """The recomputation that a row names, or that follows from its step time and flop/s; None if neither."""
-    said = [recompute for recompute in RECOMPUTES if row.columns["recompute"].lower().startswith(recompute)]
-    if said:
-        return said[0]
+    named = [recompute for recompute in RECOMPUTES if row.columns["recompute"].lower().startswith(recompute)]
+    if named:
+        return named[0]
     printed = {printed_row.metric[0]: printed_row.printed for printed_row in same if printed_row.metric is not None}
     seconds, rate = printed.get("seconds"), printed.get("flops")
     if not seconds or not rate:

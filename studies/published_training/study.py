@@ -232,9 +232,9 @@ def repeated_rows(rows: Sequence[TrainingRow]) -> dict[str, str]:
     first: dict[tuple[object, ...], str] = {}
     repeated: dict[str, str] = {}
     for row in rows:
-        said = (row.run, row.columns["metric"], row.columns["unit"], row.columns["value"])
-        if first.setdefault(said, row.id) != row.id:
-            repeated[row.id] = f"the same number of the same run as row {first[said]}"
+        number = (row.run, row.columns["metric"], row.columns["unit"], row.columns["value"])
+        if first.setdefault(number, row.id) != row.id:
+            repeated[row.id] = f"the same number of the same run as row {first[number]}"
     return repeated
 
 

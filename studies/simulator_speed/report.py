@@ -9,8 +9,9 @@ import msgspec
 import numpy as np
 
 from quadrille.algorithms.provenance import Provenance
-from quadrille.algorithms.units import format_bytes, format_seconds
-from quadrille.experiments.output.tables import UNKNOWN, Row, print_tables, table
+from quadrille.algorithms.tabular import TimedText
+from quadrille.algorithms.units import format_bytes
+from quadrille.experiments.output.tables import UNKNOWN, Row, duration, print_tables, table
 
 TIME_LIMIT_SECONDS = 120.0
 """Time limit of a process [s]; after it larger sizes with the same switches are left out."""
@@ -128,15 +129,15 @@ def _row(line: TimedCase, simgrid_line: TimedCase | None) -> Row:
         line.workload,
         line.switches,
         f"{line.size:,}",
-        format_seconds(wall),
-        f"{format_seconds(min(line.wall_seconds))} - {format_seconds(max(line.wall_seconds))}",
-        format_seconds(line.floor_wall_seconds) if line.floor_wall_seconds else UNKNOWN,
+        duration(wall),
+        TimedText(min(line.wall_seconds), " - ", max(line.wall_seconds)),
+        duration(line.floor_wall_seconds or None),
         format_bytes(line.peak_memory_bytes) if line.peak_memory_bytes else UNKNOWN,
         UNKNOWN if line.events is None else f"{line.events:,}",
         UNKNOWN if line.classes is None else f"{line.classes:,}",
         f"{1000 * simulated:.6f} ms",
         _difference(simulated, line.by_hand_seconds),
-        format_seconds(simgrid_wall) if simgrid_wall else UNKNOWN,
+        duration(simgrid_wall or None),
         f"{simgrid_wall / wall:.1f}" if simgrid_wall else UNKNOWN,
         _difference(simulated, simgrid_line.simulated_seconds if simgrid_line is not None else None),
     )

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.errors import QuadrilleError
 from quadrille.algorithms.figure_style import legend_below, new_figure, styled
 from quadrille.algorithms.schedule.grid import AXES, Axis
+from quadrille.algorithms.tabular import TimedText
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.explain.explanation_figure import Stack, draw_stacks
-from quadrille.experiments.output.tables import UNKNOWN, table
+from quadrille.experiments.output.tables import UNKNOWN, duration, table
 from quadrille.experiments.rank.analytical_ranking import rank_candidates
 from quadrille.experiments.rank.candidate_grids import GridLimits
 from quadrille.experiments.rank.rank_question import RankQuestion
@@ -203,14 +204,15 @@ def _cells(row: SweepRow) -> tuple[str, ...]:
     if answer.seconds is None or answer.trained is None:
         return (row.point["machine"], row.point["order"], *(UNKNOWN,) * 5)
     exposed = answer.trained.exposed_seconds_by_axis
+    exposed_parts = [part for axis, seconds in exposed.items() for part in (", ", f"{axis} ", seconds)]
     return (
         row.point["machine"],
         row.point["order"],
         grid_text(answer),
         ",".join(_long_axes(answer)),
-        format_seconds(answer.seconds),
-        format_seconds(answer.compute_seconds or 0.0),
-        ", ".join(f"{axis} {format_seconds(seconds)}" for axis, seconds in exposed.items()) or UNKNOWN,
+        duration(answer.seconds),
+        duration(answer.compute_seconds or 0.0),
+        TimedText(*exposed_parts[1:]) if exposed else UNKNOWN,
     )
 
 

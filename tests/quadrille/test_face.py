@@ -12,7 +12,8 @@ from msgspec.structs import replace as with_fields
 
 import quadrille
 from quadrille.algorithms.tabular import LINE_LENGTH, Tabular
-from quadrille.algorithms.units import format_seconds
+from quadrille.algorithms.units import time_unit
+from quadrille.experiments.output.tables import duration
 from quadrille.experiments.records.record_table import print_record
 from quadrille.experiments.sweep.sweep_report import csv_text
 
@@ -112,9 +113,10 @@ def test_the_table_has_the_numbers_of_the_rows_and_of_the_command_line(capsys):
     printed, table = capsys.readouterr().out, record._repr_html_()
     assert record.interval_text in printed
     assert record.interval_text in table
+    unit = time_unit(row["seconds"] for row in record.rows())
     for row in record.rows():
-        assert format_seconds(row["seconds"]) in printed
-        assert f"<td>{format_seconds(row['seconds'])}</td>" in table
+        assert unit.text(row["seconds"]) in printed
+        assert f"<td>{unit.text(row['seconds'])}</td>" in table
 
 
 def test_a_record_of_many_ops_shows_the_longest():
@@ -132,14 +134,14 @@ def test_a_sweep_has_the_rows_of_its_csv():
     assert [row["grid_lengths"] for row in sweep.rows()] == ["z=4", "x=4"]
     assert [list(row) for row in rows] == [list(row) for row in sweep.rows()]
     assert sweep.shown == ["axis", "grid_lengths", "seconds", "speedup", "communication_share"]
-    assert f"<td>z=4</td><td>{format_seconds(sweep.rows()[0]['seconds'])}</td>" in sweep._repr_html_()
+    assert f"<td>z=4</td><td>{duration(sweep.rows()[0]['seconds'])}</td>" in sweep._repr_html_()
 
 
 def test_a_collective_is_a_row_with_its_bandwidth():
     prediction = quadrille.collective(REDUCTION, MACHINE)
     (row,) = prediction.rows()
     assert row["bus_bandwidth"] == pytest.approx(1.5 * REDUCTION.bytes / prediction.seconds)
-    assert f"<td>{format_seconds(prediction.seconds)}</td>" in prediction._repr_html_()
+    assert f"<td>{duration(prediction.seconds)}</td>" in prediction._repr_html_()
 
 
 def swept():

@@ -21,7 +21,7 @@ def wait(request, *, asleep=False):
         time.sleep(1e-3 if asleep else 0)
 
 
-def looked_at(array):
+def elements_at_edges(array):
     """Every 1021st element, and those about the edges: what does not come is a piece, which begins or ends there."""
     about = [array[max(0, edge - 16) : edge + 16] for edge in EDGES]
     return np.concatenate([array[::1021], *about])
@@ -42,17 +42,17 @@ def main():
 
     buffer[:] = rank + 1
     wait(group.all_reduce(buffer, blocking=True))
-    assert (looked_at(buffer) == 3).all()
+    assert (elements_at_edges(buffer) == 3).all()
 
     half = ELEMENTS // 2 + 1
     edges = (0, half, ELEMENTS)
     buffer[:half], buffer[half:] = (1, 0) if rank == 0 else (0, 2)
     wait(group.all_gather(buffer, edges, blocking=True))
-    assert (looked_at(buffer[:half]) == 1).all() and (looked_at(buffer[half:]) == 2).all()
+    assert (elements_at_edges(buffer[:half]) == 1).all() and (elements_at_edges(buffer[half:]) == 2).all()
 
     piece = np.zeros(edges[rank + 1] - edges[rank], np.uint8)
     wait(group.reduce_scatter(buffer, edges, piece, blocking=True))
-    assert (looked_at(piece) == 2 * (rank + 1)).all()
+    assert (elements_at_edges(piece) == 2 * (rank + 1)).all()
 
 
 if __name__ == "__main__":

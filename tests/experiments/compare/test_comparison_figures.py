@@ -67,8 +67,15 @@ def test_both_timelines_share_one_axis_of_time(drawn):
     draw_timelines(timeline("predicted", seconds=1.0), timeline("measured", seconds=1.5), "x.png")
     upper, lower = drawn[0].axes
     assert upper.get_xlim() == lower.get_xlim()
-    assert upper.get_xlim()[1] >= 3000
+    assert upper.get_xlim()[1] >= 3
     assert (upper.get_ylabel(), lower.get_ylabel()) == ("predicted", "measured")
+
+
+@pytest.mark.parametrize(("seconds", "unit"), [(40.0, "s"), (0.01, "ms"), (1e-5, "us")])
+def test_the_axis_of_time_has_the_unit_of_the_longer_timeline(drawn, seconds, unit):
+    draw_timelines(timeline("predicted", seconds=seconds / 4000), timeline("measured", seconds=seconds), "x.png")
+    assert drawn[0].axes[1].get_xlabel() == f"time [{unit}]"
+    assert 20 <= drawn[0].axes[1].get_xlim()[1] <= 100
 
 
 def test_every_lane_of_a_rank_is_a_row_the_compute_lane_first(drawn):
@@ -96,7 +103,7 @@ def test_bars_are_drawn_from_the_first_start_and_waiting_apart(drawn):
     bars = sorted(
         tuple(path.get_extents().intervalx) for bar in drawn[0].axes[0].collections for path in bar.get_paths()
     )
-    assert bars == [(0.0, 1000.0), (1000.0, 3000.0)]
+    assert bars == [(0.0, 1.0), (1.0, 3.0)]
 
 
 def test_empty_timelines_make_an_empty_figure(tmp_path):

@@ -1,7 +1,9 @@
 """Tables on a terminal: no control characters as text, and no cell that is cut."""
 
+import copy
 import fcntl
 import os
+import pickle
 import pty
 import struct
 import subprocess
@@ -90,3 +92,9 @@ def test_all_times_of_a_table_have_the_unit_of_the_longest(capsys, times, cells)
     lines = [line for line in capsys.readouterr().out.splitlines() if "op " in line and "time" not in line]
     for line, cell in zip(lines, cells, strict=True):
         assert line.split("   ")[1:] and cell in line and cells[0] in line
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+def test_a_time_of_another_process_is_still_a_time(copied):
+    text = copied(duration(5.94e-4))
+    assert text == "594.0 us" and text.times == [5.94e-4]

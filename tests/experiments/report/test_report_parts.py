@@ -120,7 +120,7 @@ def answers(tmp_path, monkeypatch):
         (f"{COMPARE}/one.json measured/one.json", "Predicted 95.0 ms, measured 100 ms: -5.0 %.", ["Why they differ"]),
         (f"{COMPARE} measured", "Over 2 pairs the median error is 5.0 %", ["Predicted and measured"]),
         ("explain predicted/one.json", "The predicted time is 95.0 ms, 74 % of it compute.", ["Time by cause"]),
-        (RANK, "The fastest of 24 is pipeline=2, micro-batch 4: ", ["Simulated: time and memory", "Question"]),
+        (RANK, "The fastest of 22 is pipeline=2, micro-batch 4: ", ["Simulated: time and memory", "Question"]),
         (f"{RANK} --form exact", "The fastest of 4 is x=2: ", ["Simulated: time and memory", "Question"]),
         (SWEEP, "The fastest point", ["Time over gpus", "Time, memory and GPUs", "All points", "Flags of all points"]),
         (COLLECTIVE, "The all-reduce of 1 MiB on 8 GPUs of perlmutter is predicted to", ["Busiest links", "Values"]),
@@ -167,6 +167,22 @@ def test_points_that_do_not_fit_in_memory_are_not_on_the_front():
     places = {value["point"]: value["place"] for value in chart.spec["data"]["values"]}
     assert places == {"small": FRONT, "large": TOO_LARGE, "slow": BEHIND}
     assert [row[0] for row in chart.table.rows] == ["small"]
+
+
+@pytest.mark.parametrize(("seconds", "unit", "number"), [(3.0, "s", 3.0), (3e-3, "ms", 3.0), (2e-6, "us", 2.0)])
+def test_the_front_has_the_unit_of_its_times(seconds, unit, number):
+    (chart,) = pareto_section([Point("a", seconds, 1.0, 8), Point("b", seconds / 40, 2.0, 8)], "Front").charts
+    assert chart.spec["encoding"]["y"]["title"] == f"time [{unit}]"
+    assert max(value["time"] for value in chart.spec["data"]["values"]) == number
+
+
+@pytest.mark.parametrize(
+    ("size", "unit", "number"), [(3 * 2**30, "GiB", 3.0), (5 * 2**20, "MiB", 5.0), (2**10, "KiB", 1.0)]
+)
+def test_the_front_has_the_unit_of_its_memory(size, unit, number):
+    (chart,) = pareto_section([Point("a", 1.0, size, 8), Point("b", 2.0, size / 4, 8)], "Front").charts
+    assert chart.spec["encoding"]["x"]["title"] == f"memory of a rank [{unit}]"
+    assert [value["memory"] for value in chart.spec["data"]["values"]] == [number, number / 4]
 
 
 @pytest.mark.parametrize("names", [CAUSES, MEMORY, WORK, [f"communication over {axis}" for axis in AXES]])

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from quadrille.experiments.sweep.gaussian_process import Similarity
-from quadrille.experiments.sweep.improvement import MOST_LEARNT, ImprovementChoice
+from quadrille.experiments.sweep.improvement import MOST_CONDITIONED, ImprovementChoice
 from quadrille.experiments.sweep.point_search import SearchOptions, best_places, search_points
 from quadrille.experiments.sweep.sweep_result import SweepAnswer
 from quadrille.experiments.sweep.varied_key import VariedKey
@@ -40,13 +40,13 @@ def test_chosen_points_improve_and_fit(limit):
     assert len(set(chosen)) == 6 and len(improving) >= 5
 
 
-def test_few_possible_answers_among_more_than_are_learnt():
+def test_few_possible_answers_among_more_than_are_conditioned():
     options = SearchOptions()
-    answers = {place: SweepAnswer(reason="none") for place in range(3 * MOST_LEARNT)}
+    answers = {place: SweepAnswer(reason="none") for place in range(3 * MOST_CONDITIONED)}
     answers |= {place: SweepAnswer(seconds=1.0 + place) for place in (5, 6)}
     choice = ImprovementChoice(Similarity(KEYS), options.accepts, options.allows, Random(0))
     losses = {5: 1.0, 6: 2.0}
-    assert set(losses) <= set(choice._learnt(answers, losses))
+    assert set(losses) <= set(choice._conditioned(answers, losses))
     assert len(choice.places(answers, losses, range(400, 500), 6)) == 6
 
 

@@ -258,7 +258,7 @@ def test_a_stored_answer_is_never_asked_and_is_told_to_the_optimiser():
 
 def test_more_stored_answers_than_optuna_is_told_still_count(monkeypatch):
     table = product_of_factors()
-    monkeypatch.setattr(point_search, "MOST_TOLD", 5)
+    monkeypatch.setattr(point_search, "MOST_STORED_ANSWERS", 5)
     stored = dict(enumerate(table[:200]))
     answers = search_points(KEYS, lambda places: [table[place] for place in places], SearchOptions(points=210), stored)
     assert len(answers) == 210 and set(stored) < set(answers)
