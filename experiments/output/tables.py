@@ -116,6 +116,10 @@ class Duration(str):
         text.seconds = seconds
         return text
 
+    def __getnewargs__(self) -> tuple[float]:  # type: ignore[override]
+        """What a copy is built from, also in the process that unpickles it."""
+        return (self.seconds,)
+
 
 def duration(seconds: float | None) -> str:
     """The text of a time, which gets the unit of the longest time in a table; `-` for an unknown time.

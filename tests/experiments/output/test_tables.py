@@ -1,7 +1,9 @@
 """Tables on a terminal: no control characters as text, and no cell that is cut."""
 
+import copy
 import fcntl
 import os
+import pickle
 import pty
 import struct
 import subprocess
@@ -90,3 +92,10 @@ def test_all_times_of_a_table_have_the_unit_of_the_longest(capsys, times, cells)
     lines = [line for line in capsys.readouterr().out.splitlines() if "op " in line and "time" not in line]
     for line, cell in zip(lines, cells, strict=True):
         assert line.split("   ")[1:] and cell in line and cells[0] in line
+
+
+def test_a_duration_is_the_same_in_a_copy_and_in_another_process():
+    cells = [duration(0.0123456), duration(None)]
+    for again in (pickle.loads(pickle.dumps(cells)), copy.deepcopy(cells)):
+        assert again == cells == ["12.35 ms", "-"]
+        assert again[0].seconds == 0.0123456
