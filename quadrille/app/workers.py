@@ -149,7 +149,7 @@ class Workers:
             except asyncio.CancelledError:
                 self._end(worker)
                 raise
-            except Exception as error:  # noqa: BLE001 - the page shows every fault as a line
+            except Exception as error:
                 self._end(worker)
                 raise InputError(f"the answer of the process cannot be read: {error}") from error
             self._idle.append(worker)
