@@ -347,8 +347,13 @@ def test_a_page_of_another_site_is_refused(address, header):
 @pytest.mark.parametrize(
     ("size", "dark"), [((1280, 800), False), ((1280, 800), True), ((390, 844), False)], ids=["light", "dark", "phone"]
 )
-def test_nothing_is_wider_than_the_window_and_every_control_has_a_name(page, size, dark):
+def test_nothing_is_cut_or_wider_than_the_window_and_every_control_has_a_name(page, size, dark):
     page.resize(*size, dark=dark, mobile=size[0] < 500)
+    page.open(page.evaluate("location.href"))
+    page.wait(PREDICTED)
+    legends = page.evaluate("[...document.querySelectorAll('.role-legend text')].map(e => e.textContent)")
+    assert "waiting and messages between pipeline stages" in legends
+    assert [text for text in legends if "…" in text] == []
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
     nameless = (
         "[...document.querySelectorAll('button, input, [role=slider], [role=checkbox]')].filter(e => "
