@@ -18,7 +18,7 @@ from itertools import zip_longest
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.grid import EXPERT, Grid
+from quadrille.algorithms.schedule.grid import EXPERT, Axis, Grid
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.timelines.op_times import OpTimes
 from quadrille.algorithms.timelines.spans import Span
@@ -143,7 +143,7 @@ def _chains(prepared: PreparedExperiment, stages: Stages) -> list[list[list[int]
     grid, placement = prepared.experiment.grid, prepared.placement
     if prepared.machine.faults is None:
         return _chains_by_nodes(prepared, stages)
-    shards = [{"data": shard} for shard in range(grid.data)]
+    shards: list[dict[Axis, int]] = [{"data": shard} for shard in range(grid.data)]
     chains = [[[grid.rank_at({**shard, "pipeline": stage})] for stage in range(stages.count)] for shard in shards]
     for rank in range(grid.size):
         members = chains[grid.coordinate(rank, "data")][grid.coordinate(rank, "pipeline")]
@@ -157,7 +157,7 @@ def _chains_by_nodes(prepared: PreparedExperiment, stages: Stages) -> list[list[
 
     In each stage, the first rank stands for those whose groups lie on nodes in the same way.
     """
-    experiment, grid = prepared.experiment, prepared.experiment.grid
+    experiment, grid = check_passes(prepared.experiment), prepared.experiment.grid
     hottest, labels = _hottest(experiment), node_labels(grid, prepared.nodes)
     firsts = [grid.group(grid.rank_at({"data": shard}), EXPERT)[hottest] for shard in range(grid.data)]
     ranks = np.array(firsts)[:, None] + np.arange(stages.count) * grid.stride("pipeline")
