@@ -98,7 +98,7 @@ class ClosedFormModel:
     choices : algorithm and library of each kind of collective
     threads : number of BLAS threads of each rank; by default its share of the host's cores
     rings : bandwidth of rings by stride and number of members [B/s]; by default computed from the links
-    stages : number of pipeline stages, each of which has as many ranks in a row (`at_stage`)
+    stages, blocks : number of pipeline stages, and of blocks of each; all blocks have as many ranks in a row
     """
 
     def __init__(
@@ -110,6 +110,7 @@ class ClosedFormModel:
         threads: int | None = None,
         rings: Mapping[tuple[int, int], float] | None = None,
         stages: int = 1,
+        blocks: int = 1,
     ) -> None:
         self._machine = machine
         self._choices = choices
@@ -117,10 +118,10 @@ class ClosedFormModel:
         self._placement = placement = place_ranks(machine, ranks)
         self._nccl = NcclTimes(machine, placement, choices)
         self._pairs: dict[tuple[object, ...], PairBytes] = {}
-        self._uneven_by_stage: dict[tuple[object, ...], tuple[float, ...]] = {}
+        self._uneven_by_place: dict[tuple[object, ...], tuple[float, ...]] = {}
         engine = FlowEngine(simpy.Environment())
         wiring = ResourceDemands(machine, ranks, engine, placement=placement)
-        self.hops = AxisHopCosts(machine, ranks, placement, wiring, engine, stages)
+        self.hops = AxisHopCosts(machine, ranks, placement, wiring, engine, stages, blocks)
         cores = wiring.cores_of(wiring.endpoint(0))
         neighbours = wiring.neighbours(0)
         wanted = threads or wiring.threads(0)
@@ -137,15 +138,15 @@ class ClosedFormModel:
         model._rings, model._at_once = rings, True
         return model
 
-    def at_stage(self, stage: int) -> "ClosedFormModel":
-        """The model of the ranks of a pipeline stage; without it each step is as slow as on the slowest stage."""
+    def at_place(self, place: int) -> "ClosedFormModel":
+        """The model of the ranks of a block of a stage; without it each step is as slow as in the slowest block."""
         model = copy(self)
-        model.hops = self.hops.at_stage(stage)
+        model.hops = self.hops.at_place(place)
         return model
 
-    def equal_stages(self) -> list[int]:
-        """The first stage with the same costs as each stage, in all communication that was asked for."""
-        return self.hops.equal_stages(self._uneven_by_stage.values())
+    def equal_places(self) -> list[int]:
+        """The first block with the same costs as each block, in all communication that was asked for."""
+        return self.hops.equal_places(self._uneven_by_place.values())
 
     def closed_form(self, schedule: Schedule) -> ClosedForm:
         """The closed-form time of the program of rank 0, which has the largest blocks."""
@@ -187,7 +188,7 @@ class ClosedFormModel:
         return replace(link, bandwidth=self._rings.get((grid.stride(axis), grid.length(axis)), link.bandwidth))
 
     def groups(self, grid: Grid, axis: Axis) -> Ints:
-        """The endpoints of the groups of an axis, of all stages or of the stage [groups, members]."""
+        """The endpoints of the groups of an axis, of all blocks or of the block [groups, members]."""
         return self._placement.of_rank[self.hops.groups(grid, axis)]
 
     def _memory(self, operation: str, size: int) -> float:
@@ -232,8 +233,8 @@ class ClosedFormModel:
             groups = hops.groups(schedule.grid, op.axis)
             return float(self._nccl.seconds(op, coordinates, groups, busiest_bytes(pairs), pairs).max())
 
-        if key not in self._uneven_by_stage and (stages := self.hops.by_stage()):
-            self._uneven_by_stage[key] = tuple(float(f"{longest(hops):.9e}") for hops in stages)
+        if key not in self._uneven_by_place and (places := self.hops.by_place()):
+            self._uneven_by_place[key] = tuple(float(f"{longest(hops):.9e}") for hops in places)
         return longest(self.hops)
 
     def _sent(self, op: AllToAll, schedule: Schedule, coordinates: Coordinates) -> Iterator[tuple[float, ...]]:

@@ -36,6 +36,8 @@ from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Floats, Ints
 
 ALL_PAIRS = "all pairs"
+DATA_AXES = ("data", "replica")
+"""Axes whose groups communicate outside the passes of a pipeline, or in all passes of a stage alike."""
 Hop = tuple[int, int]
 """Sending and receiving rank."""
 NO_HOP = AlphaBetaLink(latency=0.0, bandwidth=inf)
@@ -47,6 +49,7 @@ class AxisHopCosts:
     Parameters
     ----------
     stages : number of pipeline stages, each of which has as many ranks in a row
+    blocks : number of blocks of each stage, each with as many ranks in a row; only groups over data cross blocks
     """
 
     def __init__(
@@ -57,9 +60,11 @@ class AxisHopCosts:
         resource_demands: ResourceDemands,
         engine: FlowEngine,
         stages: int = 1,
+        blocks: int = 1,
     ) -> None:
         self._ranks = ranks
-        self._stages, self._stage = stages, None if stages > 1 else 0
+        self._stages, self._blocks, self._places = stages, blocks, stages * blocks
+        self._place = None if self._places > 1 else 0
         self._homes = placement
         self._wiring = resource_demands
         self._engine = engine
@@ -68,31 +73,47 @@ class AxisHopCosts:
         self._linear = not any(part.transfer for part in parts if part is not None)
         self._links: dict[tuple[object, ...], tuple[AlphaBetaLink, ...]] = {}
 
-    def at_stage(self, stage: int) -> "AxisHopCosts":
-        """The hop costs of a pipeline stage, while all stages send; without it those of the slowest stage."""
-        hops = copy(self)
-        hops._stage = stage
-        return hops
-
-    def equal_stages(self, further: Iterable[Sequence[float]] = ()) -> list[int]:
-        """The first stage with the same costs as each stage, in all steps that were asked for.
+    def at_place(self, place: int) -> "AxisHopCosts":
+        """The hop costs of a block of a stage, while all ranks send; without it those of the slowest block.
 
         Parameters
         ----------
-        further : costs of further communication, each by stage
+        place : number of the block among those of all stages
+        """
+        hops = copy(self)
+        hops._place = place
+        return hops
+
+    def equal_places(self, further: Iterable[Sequence[float]] = ()) -> list[int]:
+        """The first block with the same costs as each block, in all steps that were asked for.
+
+        Parameters
+        ----------
+        further : costs of further communication, each by block
         """
         firsts: dict[tuple[object, ...], int] = {}
         compared: list[Sequence[object]] = [*self._links.values(), *further]
-        costs = zip(*compared, strict=True) if compared else ((),) * self._stages
-        return [firsts.setdefault(of_stage, stage) for stage, of_stage in enumerate(costs)]
+        costs = zip(*compared, strict=True) if compared else ((),) * self._places
+        return [firsts.setdefault(of_place, place) for place, of_place in enumerate(costs)]
 
-    def by_stage(self) -> list["AxisHopCosts"]:
-        """The hop costs of each stage; empty if these are the costs of one stage."""
-        return [] if self._stage is not None else [self.at_stage(stage) for stage in range(self._stages)]
+    def by_place(self) -> list["AxisHopCosts"]:
+        """The hop costs of each block; empty if these are the costs of one block."""
+        return [] if self._place is not None else [self.at_place(place) for place in range(self._places)]
 
-    def _of_stage(self, links: Sequence[AlphaBetaLink], size: int) -> AlphaBetaLink:
-        """The cost of the stage, or of the slowest stage."""
-        return max(links, key=lambda link: link.seconds(size)) if self._stage is None else links[self._stage]
+    def _of_place(self, links: Sequence[AlphaBetaLink], size: int) -> AlphaBetaLink:
+        """The cost of the block, or of the slowest block."""
+        return _slower(links, size) if self._place is None else links[self._place]
+
+    def _all_blocks(self, axis: Axis, links: tuple[AlphaBetaLink, ...], size: int) -> tuple[AlphaBetaLink, ...]:
+        """The costs by block of steps along an axis; groups over data have members in all blocks of a stage."""
+        if self._blocks == 1 or axis not in DATA_AXES:
+            return links
+        firsts = range(0, self._places, self._blocks)
+        return tuple(
+            slowest
+            for slowest in (_slower(links[first : first + self._blocks], size) for first in firsts)
+            for _ in range(self._blocks)
+        )
 
     def axis_link(self, grid: Grid, axis: Axis, distance: int = 1, size: int = 1) -> AlphaBetaLink:
         """The hop cost of a step in which every rank sends `size` bytes to the rank `distance` further along the axis.
@@ -115,8 +136,9 @@ class AxisHopCosts:
                 (rank, rank + (peers[coordinate] - coordinate) * stride) for rank, coordinate in enumerate(coordinates)
             ]
             exchange = all(peers[peer] == coordinate for coordinate, peer in enumerate(peers))
-            self._links[key] = self._slowest(hops, size, "exchange" if exchange else "shift")
-        return self._of_stage(self._links[key], size)
+            links = self._slowest(hops, size, "exchange" if exchange else "shift")
+            self._links[key] = self._all_blocks(axis, links, size)
+        return self._of_place(self._links[key], size)
 
     def all_pairs_link(self, grid: Grid, axis: Axis, size: int) -> AlphaBetaLink:
         """The hop cost if every member of all groups of the axis sends `size` bytes to every other, all at once."""
@@ -128,36 +150,37 @@ class AxisHopCosts:
             first = ranks - ranks // stride % length * stride
             targets = first[:, None] + np.arange(length) * stride
             hops = np.stack([np.repeat(ranks, length), targets.ravel()], axis=1)
-            self._links[key] = self._slowest(hops, size, "exchange")
-        return self._of_stage(self._links[key], size)
+            self._links[key] = self._all_blocks(axis, self._slowest(hops, size, "exchange"), size)
+        return self._of_place(self._links[key], size)
 
     def groups(self, grid: Grid, axis: Axis) -> Ints:
-        """The ranks of the groups of an axis, of all stages or of the stage [groups, members]."""
+        """The ranks of the groups of an axis, of all blocks, or of those in the block [groups, members]."""
         length, stride = grid.length(axis), grid.stride(axis)
         ranks = np.arange(self._ranks)
         is_first = ranks // stride % length == 0
-        if self._stage is not None:
-            is_first &= ranks // (self._ranks // self._stages) == self._stage
+        if self._place is not None:
+            blocks = self._blocks if axis in DATA_AXES else 1
+            is_first &= ranks // (self._ranks * blocks // self._places) == self._place // blocks
         return np.asarray(ranks[is_first][:, None] + np.arange(length) * stride)
 
     def _slowest(self, hops: Sequence[Hop] | Ints, size: int, pattern: str) -> tuple[AlphaBetaLink, ...]:
-        """The slowest of these hops if all of them send `size` bytes at once, by stage."""
+        """The slowest of these hops if all of them send `size` bytes at once, by block."""
         pairs = np.array(hops, dtype=np.int64).reshape(-1, 2)
         pairs = pairs[pairs[:, 0] != pairs[:, 1]]
         if not len(pairs):
-            return (NO_HOP,) * self._stages
+            return (NO_HOP,) * self._places
         if self._linear and not self._homes.shared:
             latency, seconds = self._route_times(pairs, size)
         else:
             latency, seconds = self._transfer_times(pairs, size, pattern)
-        stage_of_hop = pairs[:, 0] // (self._ranks // self._stages)
+        order = np.argsort(pairs[:, 0], kind="stable")
+        ends = np.searchsorted(pairs[order, 0], np.arange(1, self._places) * (self._ranks // self._places))
         links = []
-        for stage in range(self._stages):
-            places = np.flatnonzero(stage_of_hop == stage)
-            if not len(places):
+        for of_place in np.split(order, ends):
+            if not len(of_place):
                 links.append(NO_HOP)
                 continue
-            slowest = places[np.argmax(latency[places] + seconds[places])]
+            slowest = of_place[np.argmax(latency[of_place] + seconds[of_place])]
             bandwidth = size / float(seconds[slowest]) if seconds[slowest] else inf
             links.append(AlphaBetaLink(float(latency[slowest]), bandwidth))
         return tuple(links)
@@ -193,7 +216,12 @@ class AxisHopCosts:
         for rank in range(self._ranks):
             distance = evaluate(op.distance, replace(coordinates, along=grid.coordinates(rank)))
             hops.append((rank, _along(rank, distance, length, stride)))
-        return self._of_stage(self._slowest(hops, size, "shift"), size)
+        return self._of_place(self._all_blocks(op.axis, self._slowest(hops, size, "shift"), size), size)
+
+
+def _slower(links: Sequence[AlphaBetaLink], size: int) -> AlphaBetaLink:
+    """The link over which so many bytes take longest."""
+    return max(links, key=lambda link: link.seconds(size))
 
 
 def _along(rank: int, distance: int, length: int, stride: int) -> int:

@@ -2,7 +2,7 @@
 
 1.  A schedule in which each stage runs one pass of each kind is simulated on all ranks (`single_passes.py`).
 2.  Its spans give the times of passes, of messages between stages, and of the ops outside the passes
-    (`pass_times.py`).  One rank of each stage stands for all ranks of the stage.
+    (`pass_times.py`).  In each stage, one rank stands for all ranks whose groups lie on nodes in the same way.
 3.  The rule of the pipeline decides the order of passes in virtual time (`pipeline_slots.py`).
 4.  Ops after the passes follow, as messages between stages order them.
 
@@ -15,8 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
+import numpy as np
+
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.grid import EXPERT, Axis
+from quadrille.algorithms.schedule.grid import EXPERT, Axis, Grid
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.timelines.op_times import OpTimes
 from quadrille.algorithms.timelines.spans import Span
@@ -40,6 +42,7 @@ from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.simulator.prediction import Prediction, TimeBreakdowns
 from quadrille.simulator.simulate import ALL_SHORTCUTS, LIMITS, Limits, Shortcuts, Simulator
 from quadrille.simulator.uncertainty import uncertainty
+from quadrille.topologies.network import Ints
 
 MOST_SPANS = 100_000
 """Largest number of spans in the timeline; the stage that ends last is always in it."""
@@ -133,30 +136,70 @@ def _noises(experiment: TrainingExperiment) -> list[PassNoise]:
 def _chains(prepared: PreparedExperiment, stages: Stages) -> list[list[list[int]]]:
     """Ranks of each stage of each chain that is walked; the ranks of a chain process the same microbatches.
 
-    If all ranks are as fast, one rank of each stage stands for all: the first, or the first with the most rows of
-    experts.  Else each data shard has its own chain, in which the first rank of a stage, or the slower ranks of the
-    stage, decide how long its passes take.
+    If all ranks are as fast, the chains differ in the nodes of their groups alone (`_chains_by_nodes`).  Else each data
+    shard has its own chain, in which the first rank of a stage, or the slower ranks of the stage, decide how long its
+    passes take.
     """
     grid, placement = prepared.experiment.grid, prepared.placement
-    has_faults = prepared.machine.faults is not None
+    if prepared.machine.faults is None:
+        return _chains_by_nodes(prepared, stages)
     shards: list[dict[Axis, int]] = [{"data": shard} for shard in range(grid.data)]
-    if not has_faults:
-        shards = [_hottest(prepared.experiment)]
     chains = [[[grid.rank_at({**shard, "pipeline": stage})] for stage in range(stages.count)] for shard in shards]
-    for rank in range(grid.size) if has_faults else ():
+    for rank in range(grid.size):
         members = chains[grid.coordinate(rank, "data")][grid.coordinate(rank, "pipeline")]
         if placement.speed(rank) < placement.speed(members[0]):
             members.append(rank)
     return chains
 
 
-def _hottest(experiment: Experiment) -> dict[Axis, int]:
-    """Coordinates of the first rank of a stage with the most rows of experts; the first rank for even loads."""
+def _chains_by_nodes(prepared: PreparedExperiment, stages: Stages) -> list[list[list[int]]]:
+    """The different chains of data shards, the rank with the most rows of experts in each; with noise, all of them.
+
+    In each stage, the first rank stands for those whose groups lie on nodes in the same way.
+    """
+    experiment, grid = check_passes(prepared.experiment), prepared.experiment.grid
+    hottest, labels = _hottest(experiment), node_labels(grid, prepared.nodes)
+    firsts = [grid.group(grid.rank_at({"data": shard}), EXPERT)[hottest] for shard in range(grid.data)]
+    ranks = np.array(firsts)[:, None] + np.arange(stages.count) * grid.stride("pipeline")
+    standing: dict[tuple[int, int], int] = {}
+    chains = [
+        tuple(standing.setdefault((stage, int(labels[rank])), int(rank)) for stage, rank in enumerate(of_shard))
+        for of_shard in ranks
+    ]
+    each = chains if _noises(experiment) else dict.fromkeys(chains)
+    return [[[rank] for rank in chain] for chain in each]
+
+
+def node_labels(grid: Grid, nodes: Sequence[int]) -> Ints:
+    """A label of each rank, equal where its groups, without those over data, lie on nodes in the same way [ranks].
+
+    Groups of two ranks on nodes of three: the second of four groups is on two nodes.
+
+    >>> node_labels(Grid(data=4, x=2), [0, 0, 0, 1, 1, 1, 2, 2]).tolist()
+    [0, 0, 1, 1, 0, 0, 0, 0]
+
+    Parameters
+    ----------
+    nodes : node of each rank
+    """
+    ranks, labels = np.arange(grid.size), np.zeros(grid.size, dtype=np.int64)
+    for axis in grid.axes if len(set(nodes)) > 1 else ():
+        length, stride = grid.length(axis), grid.stride(axis)
+        if length == 1 or axis in ("data", "replica"):
+            continue
+        firsts = ranks - ranks // stride % length * stride
+        on = np.sort(np.asarray(nodes)[firsts[:, None] + np.arange(length) * stride], axis=1)
+        _, of_axis = np.unique(on - on[:, :1], axis=0, return_inverse=True)
+        labels = labels * (int(of_axis.max()) + 1) + of_axis.ravel()
+    return labels
+
+
+def _hottest(experiment: Experiment) -> int:
+    """Coordinate along `expert` of the rank with the most rows of experts; 0 for even loads."""
     problem, grid = experiment.problem, experiment.grid
     loads = problem.experts.taken(problem.loads) if isinstance(problem, Gpt) and problem.experts else ()
     each = len(loads) // grid.expert
-    hottest = max(range(grid.expert), key=lambda rank: sum(loads[rank * each : (rank + 1) * each]))
-    return grid.coordinates(grid.group(0, EXPERT)[hottest])
+    return max(range(grid.expert), key=lambda rank: sum(loads[rank * each : (rank + 1) * each]))
 
 
 def _slowest(each: Iterable[StageTimes]) -> StageTimes:

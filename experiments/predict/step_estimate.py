@@ -7,7 +7,8 @@ The time is a closed form: a few layers and microbatches, combined in the order 
     bandwidth of a NCCL ring      all cards of the nodes that it crosses      measured, or simulated
     messages of an all-to-all     all at once, on shared links                one after the other
     unequal experts               each message of its own size, NCCL's model  each step as long as its largest message
-    stage on two nodes            slower than a stage in one                  every stage as slow as the slowest
+    groups on two nodes           slower than those in one, in a chain of     every stage as slow as the slowest
+                                  ranks through the pipeline of their own
 
 The memory is that of the prediction.
 """
@@ -22,12 +23,15 @@ import numpy as np
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.memory import ON_HOST, largest_memory
 from quadrille.experiments.predict.closed_form import ClosedFormModel
+from quadrille.experiments.predict.hop_costs import DATA_AXES
 from quadrille.experiments.predict.prepared_experiment import with_machine_choices
 from quadrille.experiments.predict.sampled_step import closed_form_step, sample_costs
 from quadrille.experiments.predict.step_parts import sample_experiment
+from quadrille.experiments.workloads.fullest_device import nodes_of_ranks
 from quadrille.experiments.workloads.product_peak import check_products
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.simulator.machine.network import network_of
+from quadrille.simulator.machine.placement import place_ranks
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Ints, Network
 
@@ -68,18 +72,51 @@ def step_estimate(experiment: TrainingExperiment, machine: Machine) -> StepEstim
     execution = experiment.execution
     grid, choices = experiment.grid, execution.choices
     stages = grid.pipeline if grid.stride("pipeline") * grid.pipeline == grid.size else 1
-    model = ClosedFormModel(machine, experiment.dtype, grid.size, choices, execution.threads, stages=stages)
+    nodes = np.array(nodes_of_ranks(place_ranks(machine, grid.size)))
+    blocks = separate_blocks(grid, nodes) if stages > 1 else 1
+    model = ClosedFormModel(
+        machine, experiment.dtype, grid.size, choices, execution.threads, stages=stages, blocks=blocks
+    )
     slowest = _with_rings(model, experiment, machine)
     costs_of = lru_cache(KEPT)(lambda sampled: sample_costs(sampled, slowest))
     sampled = sample_experiment(experiment)
     costs_of(sampled)
-    firsts = model.equal_stages()
+    firsts = np.array(model.equal_places()).reshape(stages, blocks)
     costs = {
-        stage: sample_costs(sampled, _with_rings(model.at_stage(stage), experiment, machine))
-        for stage in (set(firsts) if len(set(firsts)) > 1 else ())
+        place: sample_costs(sampled, _with_rings(model.at_place(place), experiment, machine))
+        for place in (set(firsts.ravel().tolist()) if len(np.unique(firsts)) > 1 else ())
     }
-    step = closed_form_step(experiment, costs_of, slowest, [costs[stage] for stage in firsts] if costs else ())
-    return StepEstimate(step.seconds, _memory_bytes_by_kind(experiment))
+    chains = {tuple(costs[place] for place in chain) for chain in firsts.T.tolist()} if costs else {()}
+    seconds = max(closed_form_step(experiment, costs_of, slowest, chain).seconds for chain in chains)
+    return StepEstimate(seconds, _memory_bytes_by_kind(experiment))
+
+
+def separate_blocks(grid: Grid, nodes: Ints) -> int:
+    """The number of blocks of a stage whose ranks have no group but those over data in common; 1 if all are as fast.
+
+    Each microbatch passes one block of each stage.  Blocks differ where some groups lie on several nodes:
+
+    >>> separate_blocks(Grid(pipeline=2, data=4, x=2), np.arange(16) // 3), separate_blocks(
+    ...     Grid(pipeline=2, data=4, x=2), np.arange(16) // 4)
+    (4, 1)
+
+    Parameters
+    ----------
+    nodes : node of each rank [ranks]
+    """
+    ranks, block, differ = np.arange(grid.size), 1, False
+    groups = []
+    for axis in grid.axes:
+        length, stride = grid.length(axis), grid.stride(axis)
+        if length > 1 and axis not in (*DATA_AXES, "pipeline"):
+            firsts = ranks[ranks // stride % length == 0]
+            groups.append((firsts, firsts + (length - 1) * stride))
+            block = max(block, length * stride)
+            is_on_several = nodes[groups[-1][0]] != nodes[groups[-1][1]]
+            differ |= bool(is_on_several.any() and not is_on_several.all())
+    is_separate = all((first // block == last // block).all() for first, last in groups)
+    of_stage = grid.size // grid.pipeline
+    return of_stage // block if differ and is_separate and of_stage % block == 0 else 1
 
 
 def _with_rings(model: ClosedFormModel, experiment: TrainingExperiment, machine: Machine) -> ClosedFormModel:

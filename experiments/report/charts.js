@@ -11,8 +11,8 @@ const config = {
   view: { stroke: null },
 };
 
-// as many columns as fit beside each other; a letter is about 7 pixels wide, a symbol 30
-function legendColumns(value, width) {
+// width of the longest name of a legend; a letter is about 7 pixels wide
+function longestName(value) {
   let longest = 1;
   const visit = (node) => {
     if (node === null || typeof node !== "object") return;
@@ -20,14 +20,26 @@ function legendColumns(value, width) {
     Object.values(node).forEach(visit);
   };
   visit(value);
-  return Math.max(1, Math.floor((width - 160) / (Math.min(300, 7 * longest) + 30)));
+  return 7 * longest;
+}
+
+// The legend is below the chart.  Its columns are as many as fit beside each other; a symbol is 30 pixels wide.  Where
+// its names do not fit below the bars, it begins below the names of the rows.
+function legendConfig(spec, width) {
+  const longest = longestName(spec), room = width - 190, isWide = longest > room;
+  const limit = Math.min(isWide && width < 600 ? width - 50 : room, 300);
+  const direction = width < 600 ? "vertical" : "horizontal";
+  return {
+    ...config.legend,
+    labelLimit: limit,
+    columns: Math.max(1, Math.floor((room + 30) / (Math.min(300, longest) + 30))),
+    layout: { bottom: { anchor: isWide && width < 600 ? "end" : "start", direction: direction, margin: 12 } },
+  };
 }
 
 async function drawChart(place, spec) {
   const dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
-  const layout = { bottom: { anchor: "start", direction: place.clientWidth < 600 ? "vertical" : "horizontal", margin: 12 } };
-  const limit = Math.min(300, place.clientWidth - 190);
-  const legend = { ...config.legend, labelLimit: limit, columns: legendColumns(spec, place.clientWidth), layout: layout };
+  const legend = legendConfig(spec, place.clientWidth);
   const result = await vegaEmbed(place, spec, {
     mode: "vega-lite", logLevel: 1, renderer: "svg", actions: false, config: { ...config, legend: legend }, tooltip: { theme: dark ? "dark" : "light" },
   });

@@ -1,6 +1,7 @@
 """The part of a report about one record, predicted or measured."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import msgspec
 from msgspec import UNSET
@@ -33,6 +34,8 @@ from quadrille.experiments.workloads.training_lines import (
     workload_text,
 )
 
+OPS = "Ops"
+"""The title of the section of ops."""
 LEAST_SHARE = 0.02
 """Share of a device's memory from which the device's memory is drawn beside that of a rank."""
 
@@ -57,14 +60,20 @@ def record_part(record: Record, source: str, timeline: Timeline | None, roofline
         *axis_levels_section(record, machine.machine if machine.network is not None else None, exposed_by_axis(record)),
         *path_section(explanation),
         *links_section(explanation.links, machine.network, lacking),
-        *([roofline_section(roofline)] if roofline is not None else []),
         _ops_section(record),
         repeat_section(record.provenance, explanation.lacking),
         _experiment_section(record),
         machine_section(record, machine),
     ]
     verdict, points = record_verdict(record, machine.memory_bytes), record_points(record, explanation)
-    return Part(part_title(record), verdict, points, sections, source, format_seconds(record.seconds))
+    part = Part(part_title(record), verdict, points, sections, source, format_seconds(record.seconds))
+    return part if roofline is None else with_roofline(part, roofline)
+
+
+def with_roofline(part: Part, roofline: Roofline) -> Part:
+    """The part of a record with the section of its roofline, before that of its ops."""
+    place = next(place for place, section in enumerate(part.sections) if section.title == OPS)
+    return replace(part, sections=[*part.sections[:place], roofline_section(roofline), *part.sections[place:]])
 
 
 def part_title(record: Record) -> str:
@@ -206,7 +215,7 @@ def _ops_section(record: Record) -> Section:
     hidden = len(record.ops) - len(ops)
     lines = [f"Ops that take little are left out ({hidden:,}); the record has all."] if hidden > 0 else []
     columns = ("op", "what", "time", "share", "exposed", "waiting", "times", "sent by a rank")
-    return Section("Ops", lines, tables=[Table(columns, [_op_row(op, record.seconds) for op in ops], names=2)])
+    return Section(OPS, lines, tables=[Table(columns, [_op_row(op, record.seconds) for op in ops], names=2)])
 
 
 def _op_row(op: OpRecord, total: float) -> tuple[str, ...]:

@@ -1,13 +1,15 @@
 """The app's answers, as a worker computes them: an estimate at once, then the prediction of `quadrille simulate`.
 
-Every question is the words of a command line, which the command line's own functions read; a fault gives its line.
+The command line's own functions read the words of a question; a fault gives its line.  The roofline of a prediction is
+computed when a report is exported: the page does not show it, and of 64 ranks it takes up to a fifth of the prediction.
 """
 
 import io
+import pickle
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
@@ -24,7 +26,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import Record
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.units import format_bytes, format_seconds
-from quadrille.app.questions import Answer, Refusal, Words, file_times
+from quadrille.app.questions import Answer, Question, Refusal, Reply, Words, file_times
 from quadrille.cli import experiment_commands
 from quadrille.cli.app import app
 from quadrille.cli.error_lines import usage_line, with_flag
@@ -38,7 +40,7 @@ from quadrille.experiments.predict.prepared_experiment import prepare
 from quadrille.experiments.predict.roofline import roofline_of_record
 from quadrille.experiments.predict.step_estimate import step_estimate
 from quadrille.experiments.report.elements import Part
-from quadrille.experiments.report.record_sections import memory_section, record_part
+from quadrille.experiments.report.record_sections import memory_section, record_part, with_roofline
 from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.runtime.host.processes import end_with_parent
@@ -96,7 +98,7 @@ def _lines(text: str) -> tuple[str, ...]:
 
 def estimate(words: Words) -> Answer | None:
     """The estimate of a training step of a GPT; None for other experiments, whose predictions take no longer."""
-    question = asked(words)
+    times, question = file_times(words), asked(words)
     experiment, machine = question.experiment, question.machine
     if not isinstance(experiment, TrainingExperiment) or not isinstance(experiment.problem, Gpt):
         return None
@@ -121,12 +123,13 @@ def estimate(words: Words) -> Answer | None:
         figures=figures,
         remarks=question.remarks,
         is_estimate=True,
+        file_times=times,
     )
 
 
 def prediction(words: Words) -> Answer:
     """The prediction of an experiment, as `quadrille simulate` makes it."""
-    question = asked(words)
+    times, question = file_times(words), asked(words)
     experiment, machine = question.experiment, question.machine
     command = ("quadrille", "simulate", *words)
     if experiment.execution.any_order:
@@ -135,15 +138,23 @@ def prediction(words: Words) -> Answer:
     record, predicted = record_and_prediction(prepared, command, granularity=question.granularity)
     remarks = prediction_remarks(experiment, prepared, record, is_fit_shown=record.fits is False)
     remarks += calibration_warnings(machine)
-    part = record_part(record, "this command's answer", predicted.timeline, roofline_of_record(prepared, record))
     return Answer(
         words=words,
-        part=part,
+        part=record_part(record, "this command's answer", predicted.timeline),
         seconds=record.seconds,
         device_bytes=record.peak_bytes_per_rank_max,
         figures=figures_of(record),
         remarks=(*question.remarks, *(remark for remark in remarks if remark not in question.remarks)),
+        file_times=times,
+        basis=pickle.dumps((record, experiment, machine)),
     )
+
+
+def report(answer: Answer) -> Answer:
+    """The answer whose part has all sections of a report: a prediction with its roofline."""
+    record, experiment, machine = pickle.loads(answer.basis)  # noqa: S301 - a worker of this server wrote it
+    roofline = roofline_of_record(prepare(experiment, machine), record)
+    return answer if roofline is None else replace(answer, part=with_roofline(answer.part, roofline))
 
 
 def figures_of(record: Record) -> dict[str, str]:
@@ -160,12 +171,17 @@ def figures_of(record: Record) -> dict[str, str]:
 QUESTIONS: Mapping[str, Callable[[Words], Answer | None]] = {"estimate": estimate, "prediction": prediction}
 
 
-def reply(kind: str, words: Sequence[str]) -> Answer | Refusal | None:
-    """The answer to a question, or the line that refuses it."""
-    words = tuple(words)
+def reply(kind: str, question: Question) -> Reply:
+    """The answer to a question, or the line that refuses it.
+
+    Parameters
+    ----------
+    kind : a key of `QUESTIONS`; `report` for an answer
+    """
+    words = question.words if isinstance(question, Answer) else question
     try:
         with gc_paused():
-            return QUESTIONS[kind](words)
+            return report(question) if isinstance(question, Answer) else QUESTIONS[kind](question)
     except click.exceptions.Exit:
         return Refusal(words, "further flags: a terminal shows the answer of quadrille simulate --help")
     except click.UsageError as error:
@@ -181,7 +197,6 @@ def serve(connection: Connection) -> None:
         signal.signal(number, signal.SIG_IGN)
     while True:
         try:
-            kind, words = connection.recv()
-            connection.send(reply(kind, words))
+            connection.send(reply(*connection.recv()))
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return

@@ -37,8 +37,10 @@ PLACES = ("compared", "now-head", "now-memory", "now-rest")
 """Elements that belong to the answer."""
 WAITING = f"{MOST} predictions are under way for other pages or settings; this one waits for the first to end."
 FIRST = "The first answer is being computed."
-NO_FILE = "There is no answer yet, of which a file could be made."
-EARLIER_FILE = "The file has the settings of the shown answer, not those of the knobs."
+NO_ANSWER = "There is no answer yet."
+NO_PREDICTION = "The prediction is still to come."
+EARLIER = "This is of the shown answer; the knobs have other settings."
+OLD_FILE = "A file that the command names has changed since this answer."
 REFUSED = "No answer: a setting is refused, with the line beside its knob."
 HEAD = (
     '<link rel="stylesheet" href="/quadrille/app.css"><script defer src="/quadrille/vega.js"></script>'
@@ -199,7 +201,7 @@ class View:
 
     def _keep(self) -> None:
         if self._answer is None or self._answer.is_estimate or self._shown is None:
-            ui.notify("The prediction is still to come.")
+            ui.notify(NO_PREDICTION)
             return
         self._kept = self._shown, self._answer
         self._kept_place.set_visibility(True)
@@ -229,36 +231,53 @@ class View:
         self._compared.set_content(comparison_html(self._kept, self._shown, self._answer))
 
     async def _export_report(self) -> None:
-        if self._answer is None or self._answer.is_estimate:
-            ui.notify("The prediction is still to come.")
+        """Download the report of the shown prediction, and of the kept one."""
+        shown = self._exported()
+        if shown is None:
             return
-        answers = [self._answer] + ([self._kept[1]] if self._kept is not None else [])
-        command = ("quadrille", "simulate", *self._answer.words)
-        text = await run.io_bound(report_text, [answer.part for answer in answers], command)
+        if shown[1].is_estimate:
+            ui.notify(NO_PREDICTION)
+            return
+        answers = [shown[1], *([self._kept[1]] if self._kept is not None else [])]
+        if answers[-1].is_of_changed_files and not shown[1].is_of_changed_files:
+            ui.notify(OLD_FILE)
+        replies = await asyncio.gather(*(self._pools["estimate"].report(answer) for answer in answers))
+        if refusal := next((reply for reply in replies if isinstance(reply, Refusal)), None):
+            ui.notify(refusal.line)
+            return
+        parts = [reply.part for reply in replies if isinstance(reply, Answer)]
+        text = await run.io_bound(report_text, parts, shown[0].command())
         ui.download.content(text or "", "report.html", "text/html")
 
     def _export_file(self) -> None:
-        """Download the experiment file of the shown answer; the knobs may have a setting that is refused."""
-        if self._shown is None:
-            ui.notify(NO_FILE)
+        """Download the experiment file of the shown answer."""
+        shown = self._exported()
+        if shown is None:
             return
-        if self._shown != self._knobs.settings:
-            ui.notify(EARLIER_FILE)
         try:
-            text = self._shown.experiment_file()
+            text = shown[0].experiment_file()
         except InputError as error:
             ui.notify(str(error))
             return
         ui.download.content(text, "experiment.toml", "application/toml")
 
     def _copy_command(self) -> None:
-        try:
-            command = shlex.join(self._knobs.settings.command())
-        except InputError as error:
-            ui.notify(str(error))
-            return
-        ui.clipboard.write(command)
-        ui.notify("The command line is in the clipboard.")
+        """Copy the command line of the shown answer."""
+        shown = self._exported()
+        if shown is not None:
+            ui.clipboard.write(shlex.join(shown[0].command()))
+            ui.notify("The command line is in the clipboard.")
+
+    def _exported(self) -> tuple[Settings, Answer] | None:
+        """The shown answer, of which every export is; a line says so where the knobs or a file have moved on."""
+        if self._shown is None or self._answer is None:
+            ui.notify(NO_ANSWER)
+            return None
+        if self._shown != self._knobs.settings:
+            ui.notify(EARLIER)
+        if self._answer.is_of_changed_files:
+            ui.notify(OLD_FILE)
+        return self._shown, self._answer
 
 
 def _settings_of(texts: Mapping[str, str]) -> tuple[Settings, str]:

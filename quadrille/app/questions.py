@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from quadrille.experiments.report.elements import Part
@@ -24,6 +24,8 @@ class Answer:
     figures : further amounts, as text, by name
     remarks : lines that the command line writes to stderr
     is_estimate : whether the prediction is still to come
+    file_times : times of the last changes of the files that the words name [ns]
+    basis : pickled record, experiment and machine of a prediction, for its roofline; the server does not read it
     """
 
     words: Words
@@ -33,6 +35,13 @@ class Answer:
     figures: Mapping[str, str]
     remarks: tuple[str, ...] = ()
     is_estimate: bool = False
+    file_times: tuple[int, ...] = ()
+    basis: bytes = field(default=b"", repr=False)
+
+    @property
+    def is_of_changed_files(self) -> bool:
+        """Whether a file that the words name is another one than at the time of the answer."""
+        return self.file_times != file_times(self.words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +53,8 @@ class Refusal:
 
 
 Reply = Answer | Refusal | None
+Question = Words | Answer
+"""What a worker is asked about: a command line, or an answer whose part of a report is to be completed."""
 
 
 def file_times(words: Words) -> tuple[int, ...]:

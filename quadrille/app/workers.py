@@ -14,7 +14,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import TypeVar
 
-from quadrille.app.questions import Refusal, Reply, Words, file_times
+from quadrille.algorithms.errors import InputError
+from quadrille.app.questions import Answer, Question, Refusal, Reply, Words, file_times
 
 Value = TypeVar("Value")
 WARM = ("quadrille.app.answers",)
@@ -54,9 +55,9 @@ class _Worker:
             self.process.start()
         far_end.close()
 
-    def ask(self, kind: str, words: Words) -> Reply:
+    def ask(self, kind: str, question: Question) -> Reply:
         """The reply of the process; EOFError where it has been ended."""
-        self.connection.send((kind, words))
+        self.connection.send((kind, question))
         reply: Reply = self.connection.recv()
         return reply
 
@@ -111,24 +112,47 @@ class Workers:
         if (kept := self.kept(kind, words)) is not None:
             return kept
         question = kind, words, file_times(words)
+        try:
+            reply = await self._ask(kind, words, begun)
+        except InputError as error:
+            return Refusal(words, str(error))
+        self._replies[question] = reply
+        if len(self._replies) > REPLIES_KEPT:
+            self._replies.popitem(last=False)
+        return reply
+
+    async def report(self, answer: Answer) -> Reply:
+        """A prediction with all sections of a report, or the line of a fault."""
+        try:
+            return await self._ask("report", answer)
+        except InputError as error:
+            return Refusal(answer.words, str(error))
+
+    async def _ask(self, kind: str, question: Question, begun: Callable[[], object] = lambda: None) -> Reply:
+        """The reply of a process.
+
+        Raises
+        ------
+        InputError : no process can be started, the process has ended, or its answer cannot be read
+        """
         async with self._places:
             begun()
             try:
                 worker = self._idle.pop() if self._idle else await self._started()
             except (EOFError, OSError):
-                return Refusal(words, "no process for this answer can be started: start quadrille app again")
+                raise InputError("no process for this answer can be started: start quadrille app again") from None
             try:
-                reply = await self._in_thread(worker.ask, kind, words)
+                reply = await self._in_thread(worker.ask, kind, question)
             except (EOFError, OSError):
                 self._end(worker)
-                return Refusal(words, "the process that computed this answer has ended; it may need less memory")
+                raise InputError("the process that computed this answer has ended; it may need less memory") from None
             except asyncio.CancelledError:
                 self._end(worker)
                 raise
+            except Exception as error:
+                self._end(worker)
+                raise InputError(f"the answer of the process cannot be read: {error}") from error
             self._idle.append(worker)
-        self._replies[question] = reply
-        if len(self._replies) > REPLIES_KEPT:
-            self._replies.popitem(last=False)
         return reply
 
     def processes(self) -> set[int]:

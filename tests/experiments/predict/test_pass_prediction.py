@@ -54,6 +54,16 @@ def test_a_walk_through_passes_ends_when_the_simulation_of_every_op_does(grid, s
     check_passes(training(grid, schedule, **flags), within)
 
 
+@pytest.mark.parametrize("collectives", ["own", "nccl"])
+def test_groups_on_two_nodes_are_slower_than_those_of_the_first_rank_of_their_stage(collectives):
+    experiment = training("pipeline=2,data=4,z=3", "1f1b", collectives=collectives)
+    on = chosen_machine(MachineFlags(machine="h100-superpod"), gpus=24)
+    every = "exact" if collectives == "own" else "collective"
+    simulated, passes = (predict_record_and_timeline(experiment, on, granularity=each)[0] for each in (every, "passes"))
+    assert simulated.simulation.granularity == every
+    assert passes.seconds == pytest.approx(simulated.seconds, rel=0.005)
+
+
 @pytest.mark.parametrize(("grid", "microbatches", "steps"), [("pipeline=4", 5, "1"), ("pipeline=2", 3, "2")])
 def test_long_rounds_of_interleaved_chunks_have_bounds_that_meet_the_simulation_of_every_op(grid, microbatches, steps):
     experiment = training(

@@ -50,13 +50,13 @@ def test_a_stage_in_one_domain_sends_faster_than_a_stage_on_two():
     machine = find_machine("gb200-nvl72", gpus=256)
     grid = Grid(data=64, pipeline=4, expert=64)
     model = ClosedFormModel(machine, "bfloat16", grid.size, Choices(implementation="nccl"), stages=4)
-    stages = [model.at_stage(stage).hops for stage in range(4)]
+    stages = [model.at_place(stage).hops for stage in range(4)]
     seconds = [hops.all_pairs_link(grid, "expert", 1 << 20).seconds(1 << 20) for hops in stages]
     assert seconds[0] < min(seconds[1:]) / 4  # GPUs 0 to 63 are in one domain of 72
     slowest = model.hops.all_pairs_link(grid, "expert", 1 << 20).seconds(1 << 20)
     assert slowest == max(seconds)
-    assert model.hops.equal_stages()[0] == 0
-    assert 0 not in model.hops.equal_stages()[1:]
+    assert model.hops.equal_places()[0] == 0
+    assert 0 not in model.hops.equal_places()[1:]
 
 
 def test_the_estimate_counts_a_stage_whose_groups_lie_on_two_nodes_for_that_stage_only():
@@ -68,6 +68,17 @@ def test_the_estimate_counts_a_stage_whose_groups_lie_on_two_nodes_for_that_stag
     experiment = parse_training(flags)
     assert step_estimate(experiment, machine).seconds == pytest.approx(
         prediction_record(experiment, machine).seconds, rel=0.1
+    )
+
+
+def test_the_estimate_follows_each_chain_of_ranks_with_its_own_groups_on_two_nodes():
+    """Of four chains with groups of three, one has a slow group in the first stage, and another in the second."""
+    machine = find_machine("h100-superpod", gpus=24)
+    gpt = "layers=8,hidden=3072,heads=24,sequence=2048,vocabulary=1024"
+    flags = TrainingFlags(gpt=gpt, grid="pipeline=2,data=4,z=3", batch="48", micro_batch="1", dtype="bfloat16")
+    experiment = parse_training(flags)
+    assert step_estimate(experiment, machine).seconds == pytest.approx(
+        prediction_record(experiment, machine).seconds, rel=0.05
     )
 
 
@@ -87,7 +98,7 @@ def test_stages_that_differ_in_unequal_all_to_alls_alone_are_not_equal():
         experiment = with_machine_choices(parse_training(flags), machine)
         model = ClosedFormModel(machine, "bfloat16", 256, experiment.execution.choices, stages=4)
         sample_costs(sample_experiment(experiment), model.at_once({}))
-        first_of_stages[load] = model.hops.equal_stages(), model.equal_stages()
+        first_of_stages[load] = model.hops.equal_places(), model.equal_places()
     of_hops, of_all = first_of_stages["zipf:0.5"]
     assert of_hops == [0, 1, 2, 1]
     assert of_all == [0, 1, 2, 3]

@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urlencode
@@ -23,11 +24,18 @@ from tests.support.quadrille import ROOT
 
 pytest.importorskip("nicegui")
 REFUSED = "No answer: a setting is refused, with the line beside its knob."
-EARLIER_FILE = "The file has the settings of the shown answer, not those of the knobs."
-NO_FILE = "There is no answer yet, of which a file could be made."
+EARLIER = "This is of the shown answer; the knobs have other settings."
+NO_ANSWER = "There is no answer yet."
+OLD_FILE = "A file that the command names has changed since this answer."
+EXPORTS = ("Copy the command", "Experiment file", "Report")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 SMALL = Settings(model="tiny", machine="h100-node", gpus=8, tensor=2, pipeline=2, batch=8, zero=0, scheme="4d")
 VERDICT = "document.querySelector('#now-head .verdict')?.textContent"
+TINY = {
+    "model_type": "llama", "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4, "vocab_size": 1024,
+    "num_attention_heads": 8, "num_key_value_heads": 8, "max_position_embeddings": 128, "tie_word_embeddings": False,
+}  # fmt: skip
+"""A `config.json` of a small Llama."""
 PREDICTED = (
     "document.querySelector('#now-rest')?.dataset.drawn > 0 && !document.querySelector('#now-rest.stale') "
     "&& !document.querySelector('.stage')"
@@ -155,10 +163,6 @@ def test_a_wrong_setting_shows_the_line_of_the_command_line_beside_its_knob_and_
     assert main(["simulate", *wrong.words()]) == 2
     assert capsys.readouterr().err.strip() == f"quadrille: {line}"
     assert page.evaluate(VERDICT) == verdict
-    page.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
-    click_button(page, "Experiment file")
-    page.wait(f"document.body.innerText.includes({EARLIER_FILE!r})")
-    assert downloaded(page, tmp_path / "experiment.toml").read_text() == SMALL.experiment_file()
     page.fill("[data-knob=tensor] input", "2")
     page.wait(PREDICTED)
     assert page.evaluate("document.querySelector('.fault:not(.hidden)')") is None
@@ -211,18 +215,68 @@ def test_report_and_experiment_file_are_those_of_the_command_line(page, tmp_path
     assert exported == written
 
 
-def test_the_copied_command_is_that_of_the_knobs_and_gives_the_shown_time(page, address, tmp_path):
+def copied_command(page, address):
+    """The command line that the page puts into the clipboard."""
     page.command(
         "Browser.grantPermissions", origin=address, permissions=["clipboardReadWrite", "clipboardSanitizedWrite"]
     )
     page.command("Emulation.setFocusEmulationEnabled", enabled=True)
     click_button(page, "Copy the command")
-    page.wait("document.querySelector('.q-notification')?.innerText.includes('clipboard')")
-    command = page.evaluate("navigator.clipboard.readText()")
+    page.wait("[...document.querySelectorAll('.q-notification')].some(e => e.innerText.includes('clipboard'))")
+    return page.evaluate("navigator.clipboard.readText()")
+
+
+def test_the_copied_command_gives_the_shown_time(page, address, tmp_path):
+    command = copied_command(page, address)
     assert command == shown_command(page)
     words = [sys.executable, "-P", "-m", *shlex.split(command), "--quiet", "--json", "record.json"]
     subprocess.run(words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, capture_output=True)
     assert parts_of_files([str(tmp_path / "record.json")])[0].verdict == page.evaluate(VERDICT)
+
+
+def export_all(page, line):
+    """Export the shown answer in all ways; the page says a line at each, and shows how often it says it."""
+    page.wait("!document.querySelector('.q-notification')")
+    for text in EXPORTS:
+        click_button(page, text)
+    said = f"[...document.querySelectorAll('.q-notification')].find(e => e.innerText.includes({line!r}))"
+    page.wait(f"{said}?.querySelector('.q-notification__badge')?.innerText === '{len(EXPORTS)}'")
+
+
+def test_every_export_is_of_the_shown_answer_and_says_so_where_the_knobs_have_other_settings(page, address, tmp_path):
+    verdict = page.evaluate(VERDICT)
+    copied_command(page, address)
+    page.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    page.fill("[data-knob=tensor] input", "3")
+    page.wait("!!document.querySelector('#now-rest.stale')")
+    page.evaluate("navigator.clipboard.writeText('')")
+    export_all(page, EARLIER)
+    assert page.evaluate("navigator.clipboard.readText()") == shlex.join(SMALL.command())
+    assert downloaded(page, tmp_path / "experiment.toml").read_text() == SMALL.experiment_file()
+    report = downloaded(page, tmp_path / "report.html").read_text()
+    assert verdict in report
+    assert "x=3" not in report
+    page.fill("[data-knob=tensor] input", "2")
+    page.wait(PREDICTED)
+
+
+def test_every_export_is_of_the_shown_answer_and_says_so_where_a_file_of_its_command_has_changed(
+    page, address, tmp_path
+):
+    model = tmp_path / "config.json"
+    model.write_text(json.dumps(TINY))
+    with_file = replace(SMALL, more=f"--gpt {model}")
+    page.open(f"{address}/?{urlencode(with_file.texts())}")
+    page.wait(PREDICTED)
+    verdict = page.evaluate(VERDICT)
+    page.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    model.write_text(json.dumps({**TINY, "num_hidden_layers": 8}))
+    export_all(page, OLD_FILE)
+    report = downloaded(page, tmp_path / "report.html")
+    assert verdict in report.read_text()
+    assert any("arithmetic intensity" in json.dumps(spec) for spec in charts_of(report))
+    page.open(f"{address}/?{urlencode(SMALL.texts())}")
+    page.wait(PREDICTED)
 
 
 def charts_of(path):
@@ -270,8 +324,7 @@ def test_an_address_with_a_refused_setting_says_so_in_place_of_the_first_answer(
     page.open(f"{address}/?{urlencode({**SMALL.texts(), 'tensor': '3'})}")
     page.wait("document.querySelector('.fault:not(.hidden)')?.textContent")
     page.wait(f"{VERDICT} === {REFUSED!r}")
-    click_button(page, "Experiment file")
-    page.wait(f"document.body.innerText.includes({NO_FILE!r})")
+    export_all(page, NO_ANSWER)
     page.open(f"{address}/?{urlencode(SMALL.texts())}")
     page.wait(PREDICTED)
 
@@ -294,8 +347,13 @@ def test_a_page_of_another_site_is_refused(address, header):
 @pytest.mark.parametrize(
     ("size", "dark"), [((1280, 800), False), ((1280, 800), True), ((390, 844), False)], ids=["light", "dark", "phone"]
 )
-def test_nothing_is_wider_than_the_window_and_every_control_has_a_name(page, size, dark):
+def test_nothing_is_cut_or_wider_than_the_window_and_every_control_has_a_name(page, size, dark):
     page.resize(*size, dark=dark, mobile=size[0] < 500)
+    page.open(page.evaluate("location.href"))
+    page.wait(PREDICTED)
+    legends = page.evaluate("[...document.querySelectorAll('.role-legend text')].map(e => e.textContent)")
+    assert "waiting and messages between pipeline stages" in legends
+    assert [text for text in legends if "…" in text] == []
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
     nameless = (
         "[...document.querySelectorAll('button, input, [role=slider], [role=checkbox]')].filter(e => "

@@ -205,6 +205,41 @@ def test_a_worker_that_dies_is_a_line_and_the_next_question_is_answered():
     asyncio.run(ask_a_killed_process())
 
 
+def test_an_answer_that_cannot_be_read_is_a_line_and_the_next_question_is_answered(monkeypatch):
+    def refuse(*_question):
+        raise TypeError("bad operand")
+
+    async def ask_twice():
+        workers = Workers(1)
+        try:
+            await workers.start()
+            with monkeypatch.context() as patched:
+                patched.setattr("quadrille.app.workers._Worker.ask", refuse)
+                refusal = await workers.ask("estimate", LARGE)
+            assert refusal.line == "the answer of the process cannot be read: bad operand"
+            assert (await workers.ask("estimate", LARGE)).is_estimate
+        finally:
+            workers.close()
+
+    asyncio.run(ask_twice())
+
+
+def test_the_roofline_is_computed_for_a_report_from_the_answer_alone(tmp_path):
+    machine = tmp_path / "machine.toml"
+    assert main(["machines", "h100-node", "--toml", str(machine)]) == 0
+    small = Settings(model="tiny", machine=str(machine), gpus=8, tensor=2, pipeline=2, batch=8, zero=0)
+    answer = reply("prediction", small.words())
+    titles = [section.title for section in answer.part.sections]
+    assert not answer.is_of_changed_files
+    machine.unlink()
+    assert answer.is_of_changed_files
+    completed = [section.title for section in reply("report", answer).part.sections]
+    assert "Roofline" not in titles
+    place = completed.index("Roofline")
+    assert completed[:place] + completed[place + 1 :] == titles
+    assert completed[place + 1] == "Ops"
+
+
 def test_an_answer_has_the_remarks_of_the_command_line(capsys):
     words = Settings(model="tiny", machine="h100-node", gpus=16, tensor=8, pipeline=1, batch=8, zero=0).words()
     answer = reply("prediction", words)
