@@ -70,9 +70,9 @@ RANKED = flags_from(
         flag(
             "--overlap",
             "LIST",
-            "Communication beside products: none (the default), or a list of oar (all-reduce), ors (reduce-scatter), "
-            "oag (all-gather), ogr (gradients over data, in the backward pass), opg (weights of ZeRO 1 and 2, in the "
-            "forward pass).",
+            "Communication beside products: none, or a list of oar (all-reduce), ors (reduce-scatter), oag (all-gather), "
+            "ogr (gradients over data, in the backward pass), opg (weights of ZeRO 1 and 2, in the forward pass). By "
+            "default all of them; none with --search.",
         ),
     ],
     attention=Attention,
@@ -160,7 +160,8 @@ def rank(invocation: click.Context, **values: Any) -> None:
     """Rank the configurations of a GPT by a closed form of its step.  The best are simulated.
 
     By default grid, order of ranks, microbatch, the schemes 4D and Megatron-LM's, pipelines and their schedules, ZeRO,
-    recomputation and sequence parallelism are searched.  --search names other options, all of them or none.
+    recomputation and sequence parallelism are searched, with all overlaps.  --search names other options, all of them
+    or none.
 
     As: quadrille rank --gpt 20b --batch 32 --gpus 32 --machine perlmutter
     """

@@ -15,6 +15,7 @@ from msgspec.structs import replace as replace_fields
 from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.collectives.collective_choices import Choices
 from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.passes.overlap import OVERLAPS
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.program import PipelineSchedule
 from quadrille.algorithms.training.memory import largest_memory
@@ -153,13 +154,13 @@ def test_search_all_tries_every_value_of_every_option():
     assert set(SEARCHED) >= set(SEARCH_OPTIONS)
 
 
-def test_by_default_schemes_pipelines_zero_and_recomputation_are_searched():
+def test_by_default_schemes_pipelines_zero_and_recomputation_are_searched_with_all_overlaps():
     tried = space(search="")
     assert tried == default_space()
     searched = ("zero", "recompute", "pipeline-schedule")
-    assert tried.options == {
-        name: option.tried if name in searched else (option.usual,) for name, option in SEARCH_OPTIONS.items()
-    }
+    expected = {name: option.tried if name in searched else (option.usual,) for name, option in SEARCH_OPTIONS.items()}
+    assert tried.options == expected | {"overlap": ((frozenset(OVERLAPS),),)}
+    assert space(search="", overlap="none").options["overlap"] == ((frozenset(),),)
     assert (tried.stages, tried.unsearched, tried.wide) == (None, None, True)
     assert {(scheme.name, bool(scheme.stream.finer)) for scheme in tried.schemes} == {("4d", False), ("megatron", True)}
     assert space(search="", zero="2", scheme="4d").options["zero"] == ((2,),)
