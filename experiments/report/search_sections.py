@@ -6,7 +6,6 @@ from math import isfinite
 from textwrap import wrap
 from typing import Any
 
-from quadrille.algorithms.schedule.grid import lengths_text
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.tables import duration, percent
 from quadrille.experiments.rank.grids_report import COLUMNS as GRID_COLUMNS
@@ -14,7 +13,7 @@ from quadrille.experiments.rank.grids_report import GridsAnswer
 from quadrille.experiments.rank.ranking import OPTIONS, SimulatedEntry
 from quadrille.experiments.rank.ranking_page import Columns, agreement_text, model_utilisation
 from quadrille.experiments.rank.schemes_report import COLUMNS as CONFIGURATION_COLUMNS
-from quadrille.experiments.rank.schemes_report import SchemesAnswer, comparison_lines
+from quadrille.experiments.rank.schemes_report import MICRO_BATCH, SchemesAnswer, comparison_lines
 from quadrille.experiments.rank.search_report import searched_lines
 from quadrille.experiments.report.amounts import compact, time_unit
 from quadrille.experiments.report.charts import LEGEND, PAGE_WIDTH, with_filters
@@ -44,10 +43,10 @@ MOST_PANELS = 6
 
 def ranking_part(answer: GridsAnswer | SchemesAnswer, source: str) -> Part:
     """The part of a report about a ranking."""
-    best = answer.simulated[0]
+    best, names = answer.simulated[0], entry_names(answer, answer.simulated)
     title = f"Ranking: {answer.model} on {answer.gpus:,} GPUs of {answer.machine}"
-    verdict = f"The fastest of {len(answer.analytical):,} is {entry_name(best)}: {_entry_facts(best)}."
-    lines = [*_second_best(answer.simulated), *(answer.why or [agreement_text(answer.kendall_tau)])]
+    verdict = f"The fastest of {len(answer.analytical):,} is {names[0]}: {_entry_facts(best)}."
+    lines = [*_second_best(answer.simulated, names), *(answer.why or [agreement_text(answer.kendall_tau)])]
     sections = [_simulated_section(answer), *_modelled_section(answer)]
     sections += [*_commands_section(answer), repeat_section(answer.provenance), _question_section(answer)]
     return Part(title, verdict, [sentence(line) for line in lines], sections, source, format_seconds(best.seconds))
@@ -62,18 +61,22 @@ def _entry_facts(entry: SimulatedEntry) -> str:
     return ", ".join([*facts, *([f"{format_bytes(entry.memory_bytes)} on a rank"] if entry.memory_bytes else [])])
 
 
-def _second_best(simulated: Sequence[SimulatedEntry]) -> list[str]:
+def _second_best(simulated: Sequence[SimulatedEntry], names: Sequence[str]) -> list[str]:
     """The sentence about the entry after the fastest; none if there is no other."""
     if len(simulated) < 2:
         return []
     best, second = simulated[:2]
-    return [f"next is {entry_name(second)}, {percent(second.seconds / best.seconds - 1, signed=False)} slower"]
+    return [f"next is {names[1]}, {percent(second.seconds / best.seconds - 1, signed=False)} slower"]
 
 
-def entry_name(entry: Any) -> str:
-    """The grid of an entry, and its microbatch if it has one."""
-    micro_batch = getattr(entry, "micro_batch", None)
-    return lengths_text(entry.grid) + (f", micro-batch {micro_batch}" if micro_batch is not None else "")
+def entry_names(answer: GridsAnswer | SchemesAnswer, entries: Sequence[Any]) -> list[str]:
+    """A name of each entry: the grid, the microbatch if it has one, and the options in which entries differ."""
+    heading = MICRO_BATCH
+    shared = heading not in _columns(answer).differing(entries)
+    return [
+        f"{name}, {heading} {entry.micro_batch}" if shared and hasattr(entry, "micro_batch") else name
+        for name, entry in zip(_columns(answer).entry_names(entries), entries, strict=True)
+    ]
 
 
 def _options_of(entry: Any) -> dict[str, str]:
@@ -87,8 +90,8 @@ def _options_of(entry: Any) -> dict[str, str]:
 def _simulated_section(answer: GridsAnswer | SchemesAnswer) -> Section:
     entries: Sequence[SimulatedEntry] = answer.simulated
     points = [
-        Point(entry_name(entry), entry.seconds, entry.memory_bytes, answer.gpus, _options_of(entry))
-        for entry in entries
+        Point(name, entry.seconds, entry.memory_bytes, answer.gpus, _options_of(entry))
+        for name, entry in zip(entry_names(answer, entries), entries, strict=True)
     ]
     section = pareto_section(points, "Simulated: time and memory")
     columns, rows, names = _columns(answer).cells(entries)
@@ -107,8 +110,10 @@ def _commands_section(answer: GridsAnswer | SchemesAnswer) -> Iterator[Section]:
     if not answer.simulated[0].command:
         return
     code = [
-        (f"{place}. {entry_name(entry)}, {format_seconds(entry.seconds)}", entry.command)
-        for place, entry in enumerate(answer.simulated, 1)
+        (f"{place}. {name}, {format_seconds(entry.seconds)}", entry.command)
+        for place, (name, entry) in enumerate(
+            zip(entry_names(answer, answer.simulated), answer.simulated, strict=True), 1
+        )
     ]
     yield Section("Commands that simulate each entry", code=code)
 
@@ -118,8 +123,8 @@ def _modelled_section(answer: GridsAnswer | SchemesAnswer) -> Iterator[Section]:
     if len(answer.analytical) < 2:
         return
     points = [
-        Point(entry_name(entry), entry.seconds, entry.memory_bytes, answer.gpus, _options_of(entry))
-        for entry in answer.analytical
+        Point(name, entry.seconds, entry.memory_bytes, answer.gpus, _options_of(entry))
+        for name, entry in zip(entry_names(answer, answer.analytical), answer.analytical, strict=True)
     ]
     kind = "whole step" if isinstance(answer, SchemesAnswer) else "communication alone"
     yield pareto_section(points, f"By the quick model, {kind}: time and memory")
