@@ -34,6 +34,8 @@ LOGARITHMIC_FROM = 8.0
 """Ratio of the longest to the shortest time from which an axis is logarithmic."""
 JOB_KEYS = ("matmul", "mlp", "gpt", "model", "size", "batch", "passes", "collective", "bytes")
 """Keys of a sweep or a study that say what is computed; times of points that differ in them are of different jobs."""
+STEP_SETTINGS = ("micro-batch", "recompute")
+"""Settings of training steps that a table has where points differ in them, as best layouts do."""
 MOST_PANELS = 6
 """Number of charts up to which each combination of the keys that are left over has its own."""
 
@@ -403,7 +405,9 @@ def _sweep_table(sweep: Sweep) -> Section:
     has_speedups = any(speedup not in (None, 1.0) for speedup in faster)
     keys = [key for key in sweep.varied if len({row.point.get(key, "") for row in sweep.points}) > 1] or [*sweep.varied]
     has_grid = "grid" not in keys
-    has_recomputed = "recompute" not in keys and len({_recomputed(row) for row in sweep.points}) > 1
+    settings = [
+        name for name in STEP_SETTINGS if name not in keys and len({_setting(row, name) for row in sweep.points}) > 1
+    ]
     rows = [
         (
             *(row.point.get(key, "") for key in keys),
@@ -414,11 +418,11 @@ def _sweep_table(sweep: Sweep) -> Section:
             *_utilisations(row.answer.trained),
             format_bytes(row.answer.peak_bytes_per_rank_max) if row.answer.peak_bytes_per_rank_max else "",
             row.answer.reason or ("does not fit in memory" if row.answer.fits is False else ""),
-            *([_recomputed(row)] if has_recomputed else []),
+            *(_setting(row, name) for name in settings),
         )
         for row, speedup in zip(sweep.points, faster, strict=True)
     ]
-    more = ("communication", "MFU", "HFU", "memory", "remark", *(["recompute"] if has_recomputed else []))
+    more = ("communication", "MFU", "HFU", "memory", "remark", *settings)
     columns = (*keys, *(["grid"] if has_grid else []), "time", *(["speed-up"] if has_speedups else []), *more)
     lines = _speedup_lines(sweep) if has_speedups else []
     return Section("All points", lines, tables=[Table(columns, rows, names=len(keys) + has_grid)])
@@ -431,9 +435,10 @@ def _utilisations(trained: TrainingResult | None) -> tuple[str, str]:
     return model, hardware
 
 
-def _recomputed(row: SweepRow) -> str:
-    """What the backward pass computes again; empty for other workloads."""
-    return row.answer.trained.recompute if row.answer.trained else ""
+def _setting(row: SweepRow, name: str) -> str:
+    """A setting of the training step of a point, by the name of its flag; empty for other workloads."""
+    value = getattr(row.answer.trained, name.replace("-", "_")) if row.answer.trained else None
+    return "" if value is None else str(value)
 
 
 def _flags_section(sweep: Sweep) -> Iterator[Section]:
