@@ -206,7 +206,11 @@ def test_an_interrupted_search_writes_the_answers_so_far(tmp_path):
     ("words", "reason"),
     [
         (["--search", "speed"], "--search 'speed': accepted are time, memory, gpus"),
-        (["--search", "time", "--budget", "many"], "--budget"),
+        (["--search", "time", "--budget", "many"], "--budget 'many': a number of points, such as 200, or of seconds"),
+        (["--search", "time", "--budget", "1h"], "--budget '1h': a number of points, such as 200, or of seconds"),
+        (["--search", "time", "--budget", "-5s"], "--budget '-5s': a number of points, such as 200, or of seconds"),
+        (["--search", "time", "--budget", "0s"], "--budget '0s': a number of points, such as 200, or of seconds"),
+        (["--search", "time", "--budget", "1e9s"], "--budget '1e9s': a number of points, such as 200, or of seconds"),
         (["--budget", "9"], "--budget 9: --search OBJECTIVE,… is needed"),
         (["--search-seed", "9"], "--search-seed 9: --search OBJECTIVE,… is needed"),
         (["--search", "time", "--search-seed", "4294967296"], "a whole number from 0 to 4294967295 is accepted"),
