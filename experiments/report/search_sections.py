@@ -4,7 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from textwrap import wrap
-from typing import Any
+from typing import Any, cast
+
+from msgspec import UnsetType
 
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.tables import duration, percent
@@ -21,7 +23,8 @@ from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Ta
 from quadrille.experiments.report.palette import COLOURS
 from quadrille.experiments.report.pareto_chart import MOST_CHOICES, MOST_POINTS, TOO_LARGE, Point, pareto_section
 from quadrille.experiments.report.repeat import repeat_section, without_command
-from quadrille.experiments.sweep.sweep_result import Sweep, SweepRow, TrainingResult, point_text
+from quadrille.experiments.sweep.point_search import Objective, SearchOptions
+from quadrille.experiments.sweep.sweep_result import SearchResult, Sweep, SweepRow, TrainingResult, point_text
 
 FITS = "fits in memory"
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
@@ -36,6 +39,10 @@ JOB_KEYS = ("matmul", "mlp", "gpt", "model", "size", "batch", "passes", "collect
 """Keys of a sweep or a study that say what is computed; times of points that differ in them are of different jobs."""
 STEP_SETTINGS = ("micro-batch", "recompute")
 """Settings of training steps that a table has where points differ in them, as best layouts do."""
+NAMED_BEST = 2
+"""Number of best points of a search with several objectives that are named above the charts."""
+OBJECTIVE_NAMES = {"gpus": "GPUs"}
+"""Words for objectives of a search that are no words themselves."""
 MOST_PANELS = 6
 """Number of charts up to which each combination of the keys that are left over has its own."""
 
@@ -166,6 +173,9 @@ def sweep_part(sweep: Sweep, source: str) -> Part:
         amount = format_seconds(best.answer.seconds or 0.0)
         that_fits = " that fits in memory" if 0 < len(fitting) < len(answered) else ""
         verdict = f"The fastest point{that_fits} is {point_text(best.point)}: {amount}."
+        if not isinstance(sweep.search, UnsetType) and sweep.search.best:
+            verdict, *more = searched_sentences(sweep, sweep.search)
+            lines += more
         lines += (
             [f"{_of_all(len(answered) - len(fitting), len(answered))} not fit in memory."]
             if (len(fitting) < len(answered))
@@ -174,6 +184,20 @@ def sweep_part(sweep: Sweep, source: str) -> Part:
     sections = [*_sweep_sections(sweep, answered), _sweep_table(sweep), repeat_section(sweep.provenance)]
     sections += list(_flags_section(sweep))
     return Part(title, verdict, lines, sections, source, amount)
+
+
+def searched_sentences(sweep: Sweep, search: SearchResult) -> list[str]:
+    """The sentences about the best points of a search, by its objectives."""
+    options = SearchOptions(objectives=cast(tuple[Objective, ...], search.objectives))
+    best = [sweep.points[place] for place in search.best]
+    *others, last = [OBJECTIVE_NAMES.get(name, name) for name in search.objectives]
+    objectives = f"{', '.join(others)} and {last}" if others else last
+    named = [f"{point_text(row.point)}: {options.words(row.answer)}." for row in best[:NAMED_BEST]]
+    asked = f"The search answered {len(sweep.points):,} of {search.combinations:,} points"
+    if len(best) == 1:
+        return [f"{asked}; the best by {objectives} is {named[0]}"]
+    shown = f", of which {NAMED_BEST} are named below" if len(best) > NAMED_BEST else ""
+    return [f"{asked}; no point is better by {objectives} together than {len(best):,} points{shown}.", *named]
 
 
 def _of_all(count: int, whole: int) -> str:
@@ -417,7 +441,7 @@ def _sweep_table(sweep: Sweep) -> Section:
             percent(row.answer.communication_share, signed=False),
             *_utilisations(row.answer.trained),
             format_bytes(row.answer.peak_bytes_per_rank_max) if row.answer.peak_bytes_per_rank_max else "",
-            row.answer.reason or ("does not fit in memory" if row.answer.fits is False else ""),
+            row.answer.reason or ("does not fit" if row.answer.fits is False else ""),
             *(_setting(row, name) for name in settings),
         )
         for row, speedup in zip(sweep.points, faster, strict=True)
@@ -444,7 +468,7 @@ def _setting(row: SweepRow, name: str) -> str:
 def _flags_section(sweep: Sweep) -> Iterator[Section]:
     """The section with the flags that all points share; the varied keys are left out."""
     flags = [
-        (name, value if isinstance(value, str) else ", ".join(value))
+        (name.replace("_", "-"), value if isinstance(value, str) else ", ".join(value))
         for name, value in sweep.flags.items()
         if name not in sweep.varied
     ]
