@@ -131,9 +131,10 @@ def _modelled_section(answer: GridsAnswer | SchemesAnswer) -> Iterator[Section]:
     """The section of all entries by the model; the model of grids knows communication alone."""
     if len(answer.analytical) < 2:
         return
+    entries: Sequence[Any] = answer.analytical
     points = [
         Point(name, entry.seconds, entry.memory_bytes, answer.gpus, _options_of(entry))
-        for name, entry in zip(entry_names(answer, answer.analytical), answer.analytical, strict=True)
+        for name, entry in zip(entry_names(answer, entries), entries, strict=True)
     ]
     kind = "whole step" if isinstance(answer, SchemesAnswer) else "communication alone"
     yield pareto_section(points, f"By the quick model, {kind}: time and memory")

@@ -95,7 +95,7 @@ def sweep_figure(sweep: Sweep, varied: Sequence[VariedKey]) -> "Figure":
     panels[0].set_ylabel("time, predicted")
     if efficient:
         panels[1].axhline(100, color=MUTED_COLOUR, linestyle=":")
-        panels[1].set_ylabel("efficiency: flop/s of a GPU, % of the first point")
+        panels[1].set_ylabel("efficiency: FLOP/s of a GPU, % of the first point")
         panels[1].set_ylim(bottom=0)
     legend_below(figure, title=_unnamed_lines_text(len(lines)))
     return figure

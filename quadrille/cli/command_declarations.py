@@ -175,7 +175,7 @@ def _by_panel(parameters: Sequence[click.Parameter]) -> Iterator[tuple[str, list
             )
 
 
-class Text(click.ParamType):
+class Text(click.types.StringParamType):
     """The type of values: text as typed, which is not empty where an empty text means that the value is left out.
 
     An unset variable of a shell, as in `--store "$STORE"`, would drop an output file without a word.
