@@ -3,10 +3,10 @@
 The sample runs on the ranks of one pipeline stage.  Its ops are divided into parts (`step_parts.py`), and the parts
 are combined in the order of the pipeline's slots (`pipeline_slots.py`).
 
-Sums and gathers over data that overlap passes (`ogr`, `opg`) run in one microbatch of a step.  While several ops
-communicate, a simulation charges the exposed time to the first.  A sample has two microbatches, so what sums over data
-take from the communication of a microbatch would be extrapolated to all.  Therefore exposed times of ops of every
-microbatch come from a sample without these overlaps.  Ops that run once in a step have the rest of the time.
+Gathers over data that overlap passes (`opg`) run in one microbatch of a step.  While several ops communicate, a
+simulation charges the exposed time to the first.  A sample has two microbatches, so what gathers over data take from
+the communication of a microbatch would be extrapolated to all.  Therefore exposed times of ops of every microbatch
+come from a sample without this overlap.  Ops that run once in a step have the rest of the time.
 """
 
 from collections import defaultdict
@@ -194,7 +194,7 @@ class _Sample:
 
     Parameters
     ----------
-    without_data : simulation without overlap of sums and gathers over data; None if the sample has no such overlap
+    without_data : simulation without overlap of gathers over data; None if the sample has no such overlap
     """
 
     experiment: TrainingExperiment

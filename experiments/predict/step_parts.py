@@ -192,9 +192,10 @@ def sample_experiment(experiment: TrainingExperiment) -> TrainingExperiment:
     """A sample of the experiment: few layers and microbatches on the ranks of one stage, without the pipeline.
 
     Layers that differ in their attention (sliding windows) are sampled in whole periods.  Of layers with a dense MLP
-    beside layers of experts, the sample has as large a share as the model, rounded to whole layers.
+    beside layers of experts, the sample has as large a share as the model, rounded to whole layers.  The sample of a
+    pipeline has no overlap of sums over data (`ogr`), which stay outside the passes of a pipeline.
     """
-    problem, stages = experiment.problem, experiment.stages
+    problem, stages, execution = experiment.problem, experiment.stages, experiment.execution
     assert isinstance(problem, Gpt)
     period = lcm(problem.architecture.layer_period(problem.sequence), problem.experts.every if problem.experts else 1)
     layers = min(stages.layers, -(-single_layer_count(experiment.execution) // period) * period)
@@ -211,7 +212,9 @@ def sample_experiment(experiment: TrainingExperiment) -> TrainingExperiment:
         experts=_sampled_experts(problem, layers),
     )
     grid = replace(experiment.grid, pipeline=1)
-    return replace(experiment, problem=few, grid=grid)
+    if experiment.grid.pipeline > 1:
+        execution = replace(execution, overlaps=execution.overlaps - {"ogr"})
+    return replace(experiment, problem=few, grid=grid, execution=execution)
 
 
 def _sampled_experts(problem: Gpt, layers: int) -> Experts | None:

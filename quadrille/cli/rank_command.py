@@ -70,9 +70,9 @@ RANKED = flags_from(
         flag(
             "--overlap",
             "LIST",
-            "Communication beside products: none, or a list of oar (all-reduce), ors (reduce-scatter), oag (all-gather), "
-            "ogr (gradients over data, in the backward pass), opg (weights of ZeRO 1 and 2, in the forward pass). By "
-            "default all of them; none with --search.",
+            "Communication beside products: none, or a list of oar (all-reduce), ors (reduce-scatter), oag "
+            "(all-gather), ogr (gradients over data, in the backward pass), opg (weights of ZeRO 1 and 2, in the "
+            "forward pass). By default all of them; none with --search.",
         ),
     ],
     attention=Attention,

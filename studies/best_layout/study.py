@@ -17,6 +17,7 @@ from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.tables import UNKNOWN, percent, table
 from quadrille.experiments.rank.ranked_layouts import LayoutQuestion, fastest_layouts, sharded_data_layout
+from quadrille.experiments.rank.search_options import pass_orders
 from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow
 from quadrille.experiments.sweep.training_study import (
     STEP_COLUMNS,
@@ -43,6 +44,10 @@ BEST, SECOND, DATA_ALONE = LAYOUTS = ("best", "second", "data parallel alone")
 STAGES = {"deepseek-v3": (8, 16)}
 """Numbers of pipeline stages that are tried for large models; the others are tried with `USUAL_STAGES`."""
 USUAL_STAGES = (1, 2, 4, 8)
+PASSES = pass_orders(("1f1b", "interleaved"), (2, 4))
+"""Orders of passes in a pipeline that are tried: 1F1B, and two and four chunks of layers for each stage."""
+SIMULATED = 3
+"""Number of layouts of each job that are simulated: the closed form may have the second before the best."""
 QUESTION = "Which layout is the best, and how far are the second and data parallelism alone behind?"
 """Title of the figure."""
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -91,6 +96,9 @@ class BestLayoutQuestion:
                         gpus=gpus,
                         machine=find_machine(name, gpus=gpus),
                         stages=STAGES.get(gpt, USUAL_STAGES),
+                        options={"pipeline-schedule": PASSES},
+                        top=SIMULATED,
+                        wide=True,
                         powers_of_two=gpus & (gpus - 1) == 0,
                         most_seconds=most_seconds,
                     ),
