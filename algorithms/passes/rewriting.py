@@ -58,7 +58,7 @@ def rename_tensors(program: Program, names: Mapping[str, str]) -> Program:
 
     def renamed_op(op: Op) -> Op:
         changes: dict[str, object] = {}
-        for field in _operands(type(op)):
+        for field in _operands(type(op)):  # type: ignore[arg-type]  # classes are hashable
             value = getattr(op, field)
             if isinstance(value, tuple):
                 if any(name in names for name in value):
