@@ -24,7 +24,14 @@ from quadrille.experiments.report.palette import COLOURS
 from quadrille.experiments.report.pareto_chart import MOST_CHOICES, MOST_POINTS, TOO_LARGE, Point, pareto_section
 from quadrille.experiments.report.repeat import repeat_section, without_command
 from quadrille.experiments.sweep.point_search import Objective, SearchOptions
-from quadrille.experiments.sweep.sweep_result import SearchResult, Sweep, SweepRow, TrainingResult, point_text
+from quadrille.experiments.sweep.sweep_result import (
+    SearchResult,
+    Sweep,
+    SweepRow,
+    TrainingResult,
+    list_text,
+    point_text,
+)
 
 FITS = "fits in memory"
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
@@ -191,8 +198,7 @@ def searched_sentences(sweep: Sweep, search: SearchResult) -> list[str]:
     """The sentences about the best points of a search, by its objectives."""
     options = SearchOptions(objectives=cast(tuple[Objective, ...], search.objectives))
     best = [sweep.points[place] for place in search.best]
-    *others, last = [OBJECTIVE_NAMES.get(name, name) for name in search.objectives]
-    objectives = f"{', '.join(others)} and {last}" if others else last
+    objectives = list_text([OBJECTIVE_NAMES.get(name, name) for name in search.objectives])
     named = [f"{point_text(row.point)}: {options.words(row.answer)}." for row in best[:NAMED_BEST]]
     asked = f"The search answered {len(sweep.points):,} of {search.combinations:,} points"
     if len(best) == 1:

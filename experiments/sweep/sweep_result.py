@@ -184,6 +184,16 @@ NOT_REACHED = SweepAnswer(reason="not reached: the sweep was interrupted")
 """The answer at a point that a sweep did not reach before it ended."""
 
 
+def list_text(names: Sequence[str]) -> str:
+    """Names in a sentence.
+
+    >>> list_text(["time"]), list_text(["time", "memory", "GPUs"])
+    ('time', 'time, memory and GPUs')
+    """
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def point_text(point: Mapping[str, str]) -> str:
     """The values of the varied keys of a point as text.
 
