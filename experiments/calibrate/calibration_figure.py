@@ -41,9 +41,9 @@ def calibration_figure(machine: Machine) -> "Figure":
         _draw_products(rates, residuals, rows, conditions, number)
     sizes = [2.0 * row.m * row.k * row.n for row in machine.device.gemm]
     for axes in (rates, residuals):
-        scale_axis(axes.xaxis, sizes, "flop")
+        scale_axis(axes.xaxis, sizes, "FLOP")
         axes.set_xlabel("size of the product, 2 m k n")
-    scale_axis(rates.yaxis, [row.flops_per_second for row in machine.device.gemm], "flop/s")
+    scale_axis(rates.yaxis, [row.flops_per_second for row in machine.device.gemm], "FLOP/s")
     residuals.axhline(0, color=MUTED_COLOUR, linewidth=1)
     scale_axis(residuals.yaxis, [], "%", logarithmic=False)
     rates.set_ylabel("rate of a rank, measured")

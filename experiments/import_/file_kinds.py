@@ -22,7 +22,7 @@ from quadrille.experiments.import_.collective_logs import (
 )
 from quadrille.experiments.import_.job_formats import is_job
 from quadrille.experiments.import_.simai_workload import is_workload
-from quadrille.experiments.import_.trace_files import is_trace
+from quadrille.experiments.import_.trace_files import is_store, is_trace
 from quadrille.experiments.import_.training_logs import is_step_line
 from quadrille.topologies.files.imported.import_topology import is_topology
 
@@ -70,7 +70,8 @@ def _is_node_link(head: str) -> bool:
 
 TRACE = FileKind("is a profiler's trace", "for quadrille explain FILE", (), lambda _: False)
 CHAKRA = FileKind("is a Chakra trace", "for quadrille replay FILE… --machine NAME", ("replay",), lambda _: False)
-"""Traces, which are found by their bytes."""
+STORE = FileKind("is a store of answers", "for quadrille sweep … or rank … --store FILE", (), lambda _: False)
+"""Traces and stores, which are found by their bytes."""
 KINDS: tuple[FileKind, ...] = (
     FileKind(
         *("is a table of classes of ranks", "for quadrille replay FILE --machine NAME", ("replay",)),
@@ -236,7 +237,7 @@ def _kind(path: str, head: str) -> FileKind | None:
 
 
 def _kind_of_bytes(path: str) -> FileKind | None:
-    """The kind of a trace; None for another file, and for a file that cannot be read."""
+    """The kind of a trace or a store; None for another file, and for a file that cannot be read."""
     if is_trace(path):
         return TRACE
     try:
@@ -244,6 +245,8 @@ def _kind_of_bytes(path: str) -> FileKind | None:
             begin = file.read(HEAD_BYTES)
     except OSError:
         return None
+    if is_store(begin):
+        return STORE
     return CHAKRA if begin[:1] != b"\0" and chakra.is_trace(begin) else None
 
 

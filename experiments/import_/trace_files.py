@@ -5,12 +5,17 @@ from pathlib import Path
 
 from quadrille.algorithms.formats.input_files import is_folder, open_regular
 from quadrille.experiments.import_.event_lists import GZIP, LIST_KEY, SPACE
+from quadrille.experiments.tasks.task_store import APPLICATION_ID
 from quadrille.experiments.traces.device_trace import DeviceTrace
 
 BEGIN_BYTES = 2**20
 """Bytes from the begin of a file that are searched for the key of a trace [B]."""
 
 SQLITE = b"SQLite format 3\x00"
+APPLICATION = slice(68, 72)
+"""The bytes of an SQLite file that name the program that it belongs to.
+
+Source: sqlite.org/fileformat.html, section 1.3."""
 ENDINGS = (".json", ".gz", ".sqlite")
 MOST_TRACES = 4096
 """Most traces of a folder."""
@@ -24,7 +29,16 @@ def is_trace(path: str | Path) -> bool:
     except OSError:
         return False
     is_list = begin.lstrip(SPACE)[:1] == b"[" and b'"ph"' in begin
-    return begin.startswith((GZIP, SQLITE)) or LIST_KEY in begin or is_list
+    return (begin.startswith((GZIP, SQLITE)) and not is_store(begin)) or LIST_KEY in begin or is_list
+
+
+def is_store(begin: bytes) -> bool:
+    """Whether a file with these first bytes is a store of answers, which is an SQLite file, too.
+
+    >>> is_store(SQLITE + bytes(52) + b"QDTS"), is_store(SQLITE + bytes(56))
+    (True, False)
+    """
+    return begin.startswith(SQLITE) and begin[APPLICATION] == APPLICATION_ID.to_bytes(4, "big")
 
 
 def trace_paths(paths: Sequence[str]) -> list[str]:

@@ -261,7 +261,8 @@ def _print(answer: CollectiveAnswer) -> None:
 def _effort_line(answer: CollectiveAnswer) -> str:
     """The effort of the simulation: events, transfers and wall time."""
     if answer.folded:
-        how = f"{answer.rank_classes:,} classes of ranks, {answer.flow_classes:,} of flows"
+        classes = "class" if answer.rank_classes == 1 else "classes"
+        how = f"{answer.rank_classes:,} {classes} of ranks, {answer.flow_classes:,} of flows"
     else:
         how = f"every one of {answer.flow_classes:,} flows by itself: {answer.not_folded_reason}"
     return (

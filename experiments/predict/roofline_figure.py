@@ -26,8 +26,8 @@ MOST_NAMED = 6
 """Ops that the figure names, those that take longest."""
 LARGEST, SMALLEST = 220.0, 12.0
 """Areas of the marks of the op that takes longest, and of those that take least [points^2]."""
-NEAR = 0.15
-"""Relative distance of two ops below which only the first has its number."""
+NEAR = 0.25
+"""Relative distance of two ops below which the first has the numbers of both."""
 
 
 def draw_roofline(roofline: Roofline, setting: str, path: str) -> None:
@@ -58,13 +58,12 @@ def roofline_figure(roofline: Roofline, setting: str = "") -> "Figure":
             axes.scatter(*points, s=areas, marker=mark, color=colour, alpha=0.8, zorder=3, label=kind)
     rates = [peak, roofline.roof(low), *(op.rate for op in ops)]
     scale_axis(axes.xaxis, [low, high], logarithmic=True)
-    scale_axis(axes.yaxis, [min(rates), max(rates) * 1.6], "flop/s", logarithmic=True)
-    axes.text(high, peak, f"peak {amount_text(peak, 'flop/s')} ", ha="right", va="bottom", fontsize=8)
-    axes.text(
-        low, max(rates), f" memory {amount_text(roofline.memory_bandwidth, 'B/s')}", ha="left", va="bottom", fontsize=8
-    )
+    scale_axis(axes.yaxis, [min(rates), max(rates) * 1.6], "FLOP/s", logarithmic=True)
+    axes.text(high, peak, f"peak {amount_text(peak, 'FLOP/s')} ", ha="right", va="bottom", fontsize=8)
+    middle, bandwidth = (low * ridge) ** 0.5, amount_text(roofline.memory_bandwidth, "B/s")
+    axes.text(middle, roofline.roof(middle), f"memory {bandwidth} ", ha="right", va="bottom", fontsize=8)
     _name_ops(axes, ops)
-    axes.set(xlabel="arithmetic intensity [flop/B], operands and results counted once", ylabel="rate of a rank")
+    axes.set(xlabel="arithmetic intensity [FLOP/B], operands and results counted once", ylabel="rate of a rank")
     legend_below(figure, title="a larger mark takes more of the time")
     return figure
 
@@ -73,10 +72,12 @@ def _name_ops(axes: "Axes", ops: Sequence[RooflineOp]) -> None:
     """Numbers the longest ops, and lists their names, shares of the time and rates below the roof."""
     total = sum(op.seconds for op in ops)
     lines = []
+    numbers: dict[RooflineOp, list[int]] = {}
     for number, op in enumerate(ops[:MOST_NAMED], 1):
-        if not any(_is_near(op, longer) for longer in ops[: number - 1]):
-            axes.annotate(str(number), (op.intensity, op.rate), ha="center", va="center", fontsize=6, zorder=4)
-        lines.append(f"{number}  {op.name}: {100 * op.seconds / total:.3g} %, {amount_text(op.rate, 'flop/s')}")
+        numbers.setdefault(next((longer for longer in numbers if _is_near(op, longer)), op), []).append(number)
+        lines.append(f"{number}  {op.name}: {100 * op.seconds / total:.3g} %, {amount_text(op.rate, 'FLOP/s')}")
+    for op, near in numbers.items():
+        axes.annotate(ranges_text(near), (op.intensity, op.rate), ha="center", va="center", fontsize=6, zorder=4)
     axes.text(
         0.99,
         0.02,
@@ -89,6 +90,17 @@ def _name_ops(axes: "Axes", ops: Sequence[RooflineOp]) -> None:
         bbox={"facecolor": "white", "edgecolor": "#cccccc", "alpha": 0.85},
         zorder=5,
     )
+
+
+def ranges_text(numbers: Sequence[int]) -> str:
+    """Rising numbers as ranges.
+
+    >>> ranges_text([1, 2, 3, 5])
+    '1-3,5'
+    """
+    firsts = [number for number in numbers if number - 1 not in numbers]
+    lasts = [number for number in numbers if number + 1 not in numbers]
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(firsts, lasts, strict=True))
 
 
 def _is_near(op: RooflineOp, longer: RooflineOp) -> bool:

@@ -52,6 +52,18 @@ class Columns(Generic[Entry]):
         shared = {heading: name(entries[0]) for heading, name in self.names.items() if heading not in differing}
         return ", ".join(f"{heading} {cell}" for heading, cell in shared.items() if cell not in ("", UNKNOWN))
 
+    def entry_names(self, entries: Sequence[Entry]) -> list[str]:
+        """A name of each entry that has what the others differ in: the grid, and the cells of the differing columns."""
+        differing = self.differing(entries)
+        return [
+            ", ".join(
+                cell if heading == GRID else f"{heading} {cell}"
+                for heading in sorted(differing, key=lambda heading: heading != GRID)
+                if (cell := self.names[heading](entry)) not in ("", UNKNOWN)
+            )
+            for entry in entries
+        ]
+
     def table(self, entries: Sequence[Entry]) -> Group:
         """The table of the entries, the fastest first."""
         headings, rows, names = self.cells(entries)

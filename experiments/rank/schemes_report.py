@@ -28,6 +28,8 @@ from quadrille.experiments.rank.ranking import Ranking, SimulatedEntry, order_by
 from quadrille.experiments.rank.ranking_page import GRID, Columns, ordered_lengths, print_ranking
 from quadrille.experiments.rank.search_report import OptionEntry, option_entries, searched_lines
 
+MICRO_BATCH = "micro-batch"
+"""Heading of the column of microbatches."""
 MODEL = "closed form of local work and collectives, combined in the order of the pipeline's slots"
 
 
@@ -289,7 +291,7 @@ COLUMNS: Columns[SimulatedConfiguration] = Columns(
     names={
         "scheme": scheme_text,
         GRID: ordered_lengths,
-        "micro-batch": lambda entry: str(entry.micro_batch),
+        MICRO_BATCH: lambda entry: str(entry.micro_batch),
         "schedule": schedule_text,
         "zero": lambda entry: str(entry.zero),
         "recompute": lambda entry: entry.recompute,

@@ -9,7 +9,12 @@ from quadrille.experiments.output.tables import UNKNOWN, duration, percent
 from quadrille.experiments.report.charts import stacked_bars
 from quadrille.experiments.report.elements import Chart, Part, Section, Table
 from quadrille.experiments.report.repeat import repeat_section
-from quadrille.experiments.what_if.compare_predictions import ComparedPrediction, Predictions, summary_lines
+from quadrille.experiments.what_if.compare_predictions import (
+    ComparedPrediction,
+    Predictions,
+    setting_rows,
+    summary_lines,
+)
 
 
 def predictions_part(compared: Predictions, source: str) -> Part:
@@ -56,4 +61,5 @@ def _fact_rows(predictions: Sequence[ComparedPrediction]) -> list[tuple[str, ...
         ("ranks", *(str(each.ranks) for each in predictions)),
         ("grid", *(lengths_text(each.grid) for each in predictions)),
         ("memory of a rank", *(format_bytes(each.memory_bytes) for each in predictions)),
+        *setting_rows(predictions),
     ]

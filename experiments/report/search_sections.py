@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from textwrap import wrap
-from typing import Any
+from typing import Any, cast
 
-from quadrille.algorithms.schedule.grid import lengths_text
+from msgspec import UnsetType
+
 from quadrille.algorithms.units import TimeUnit, format_bytes, format_seconds, time_unit
 from quadrille.experiments.output.tables import duration, percent
 from quadrille.experiments.rank.grids_report import COLUMNS as GRID_COLUMNS
@@ -14,7 +15,7 @@ from quadrille.experiments.rank.grids_report import GridsAnswer
 from quadrille.experiments.rank.ranking import OPTIONS, SimulatedEntry
 from quadrille.experiments.rank.ranking_page import Columns, agreement_text, model_utilisation
 from quadrille.experiments.rank.schemes_report import COLUMNS as CONFIGURATION_COLUMNS
-from quadrille.experiments.rank.schemes_report import SchemesAnswer, comparison_lines
+from quadrille.experiments.rank.schemes_report import MICRO_BATCH, SchemesAnswer, comparison_lines
 from quadrille.experiments.rank.search_report import searched_lines
 from quadrille.experiments.report.amounts import compact
 from quadrille.experiments.report.charts import LEGEND, PAGE_WIDTH, with_filters
@@ -22,7 +23,15 @@ from quadrille.experiments.report.elements import Chart, Part, Section, Spec, Ta
 from quadrille.experiments.report.palette import COLOURS
 from quadrille.experiments.report.pareto_chart import MOST_CHOICES, MOST_POINTS, TOO_LARGE, Point, pareto_section
 from quadrille.experiments.report.repeat import repeat_section, without_command
-from quadrille.experiments.sweep.sweep_result import Sweep, SweepRow, TrainingResult, point_text
+from quadrille.experiments.sweep.point_search import Objective, SearchOptions
+from quadrille.experiments.sweep.sweep_result import (
+    SearchResult,
+    Sweep,
+    SweepRow,
+    TrainingResult,
+    list_text,
+    point_text,
+)
 
 FITS = "fits in memory"
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
@@ -35,6 +44,12 @@ LOGARITHMIC_FROM = 8.0
 """Ratio of the longest to the shortest time from which an axis is logarithmic."""
 JOB_KEYS = ("matmul", "mlp", "gpt", "model", "size", "batch", "passes", "collective", "bytes")
 """Keys of a sweep or a study that say what is computed; times of points that differ in them are of different jobs."""
+STEP_SETTINGS = ("micro-batch", "recompute")
+"""Settings of training steps that a table has where points differ in them, as best layouts do."""
+NAMED_BEST = 2
+"""Number of best points of a search with several objectives that are named above the charts."""
+OBJECTIVE_NAMES = {"gpus": "GPUs"}
+"""Words for objectives of a search that are no words themselves."""
 MOST_PANELS = 6
 """Number of charts up to which each combination of the keys that are left over has its own."""
 
@@ -44,10 +59,10 @@ MOST_PANELS = 6
 
 def ranking_part(answer: GridsAnswer | SchemesAnswer, source: str) -> Part:
     """The part of a report about a ranking."""
-    best = answer.simulated[0]
+    best, names = answer.simulated[0], entry_names(answer, answer.simulated)
     title = f"Ranking: {answer.model} on {answer.gpus:,} GPUs of {answer.machine}"
-    verdict = f"The fastest of {len(answer.analytical):,} is {entry_name(best)}: {_entry_facts(best)}."
-    lines = [*_second_best(answer.simulated), *(answer.why or [agreement_text(answer.kendall_tau)])]
+    verdict = f"The fastest of {len(answer.analytical):,} is {names[0]}: {_entry_facts(best)}."
+    lines = [*_second_best(answer.simulated, names), *(answer.why or [agreement_text(answer.kendall_tau)])]
     sections = [_simulated_section(answer), *_modelled_section(answer)]
     sections += [*_commands_section(answer), repeat_section(answer.provenance), _question_section(answer)]
     return Part(title, verdict, [sentence(line) for line in lines], sections, source, format_seconds(best.seconds))
@@ -62,18 +77,22 @@ def _entry_facts(entry: SimulatedEntry) -> str:
     return ", ".join([*facts, *([f"{format_bytes(entry.memory_bytes)} on a rank"] if entry.memory_bytes else [])])
 
 
-def _second_best(simulated: Sequence[SimulatedEntry]) -> list[str]:
+def _second_best(simulated: Sequence[SimulatedEntry], names: Sequence[str]) -> list[str]:
     """The sentence about the entry after the fastest; none if there is no other."""
     if len(simulated) < 2:
         return []
     best, second = simulated[:2]
-    return [f"next is {entry_name(second)}, {percent(second.seconds / best.seconds - 1, signed=False)} slower"]
+    return [f"next is {names[1]}, {percent(second.seconds / best.seconds - 1, signed=False)} slower"]
 
 
-def entry_name(entry: Any) -> str:
-    """The grid of an entry, and its microbatch if it has one."""
-    micro_batch = getattr(entry, "micro_batch", None)
-    return lengths_text(entry.grid) + (f", micro-batch {micro_batch}" if micro_batch is not None else "")
+def entry_names(answer: GridsAnswer | SchemesAnswer, entries: Sequence[Any]) -> list[str]:
+    """A name of each entry: the grid, the microbatch if it has one, and the options in which entries differ."""
+    heading = MICRO_BATCH
+    shared = heading not in _columns(answer).differing(entries)
+    return [
+        f"{name}, {heading} {entry.micro_batch}" if shared and hasattr(entry, "micro_batch") else name
+        for name, entry in zip(_columns(answer).entry_names(entries), entries, strict=True)
+    ]
 
 
 def _options_of(entry: Any) -> dict[str, str]:
@@ -87,8 +106,8 @@ def _options_of(entry: Any) -> dict[str, str]:
 def _simulated_section(answer: GridsAnswer | SchemesAnswer) -> Section:
     entries: Sequence[SimulatedEntry] = answer.simulated
     points = [
-        Point(entry_name(entry), entry.seconds, entry.memory_bytes, answer.gpus, _options_of(entry))
-        for entry in entries
+        Point(name, entry.seconds, entry.memory_bytes, answer.gpus, _options_of(entry))
+        for name, entry in zip(entry_names(answer, entries), entries, strict=True)
     ]
     section = pareto_section(points, "Simulated: time and memory")
     columns, rows, names = _columns(answer).cells(entries)
@@ -107,8 +126,10 @@ def _commands_section(answer: GridsAnswer | SchemesAnswer) -> Iterator[Section]:
     if not answer.simulated[0].command:
         return
     code = [
-        (f"{place}. {entry_name(entry)}, {format_seconds(entry.seconds)}", entry.command)
-        for place, entry in enumerate(answer.simulated, 1)
+        (f"{place}. {name}, {format_seconds(entry.seconds)}", entry.command)
+        for place, (name, entry) in enumerate(
+            zip(entry_names(answer, answer.simulated), answer.simulated, strict=True), 1
+        )
     ]
     yield Section("Commands that simulate each entry", code=code)
 
@@ -117,9 +138,10 @@ def _modelled_section(answer: GridsAnswer | SchemesAnswer) -> Iterator[Section]:
     """The section of all entries by the model; the model of grids knows communication alone."""
     if len(answer.analytical) < 2:
         return
+    entries: Sequence[Any] = answer.analytical
     points = [
-        Point(entry_name(entry), entry.seconds, entry.memory_bytes, answer.gpus, _options_of(entry))
-        for entry in answer.analytical
+        Point(name, entry.seconds, entry.memory_bytes, answer.gpus, _options_of(entry))
+        for name, entry in zip(entry_names(answer, entries), entries, strict=True)
     ]
     kind = "whole step" if isinstance(answer, SchemesAnswer) else "communication alone"
     yield pareto_section(points, f"By the quick model, {kind}: time and memory")
@@ -159,6 +181,9 @@ def sweep_part(sweep: Sweep, source: str) -> Part:
         amount = format_seconds(best.answer.seconds or 0.0)
         that_fits = " that fits in memory" if 0 < len(fitting) < len(answered) else ""
         verdict = f"The fastest point{that_fits} is {point_text(best.point)}: {amount}."
+        if not isinstance(sweep.search, UnsetType) and sweep.search.best:
+            verdict, *more = searched_sentences(sweep, sweep.search)
+            lines += more
         lines += (
             [f"{_of_all(len(answered) - len(fitting), len(answered))} not fit in memory."]
             if (len(fitting) < len(answered))
@@ -167,6 +192,19 @@ def sweep_part(sweep: Sweep, source: str) -> Part:
     sections = [*_sweep_sections(sweep, answered), _sweep_table(sweep), repeat_section(sweep.provenance)]
     sections += list(_flags_section(sweep))
     return Part(title, verdict, lines, sections, source, amount)
+
+
+def searched_sentences(sweep: Sweep, search: SearchResult) -> list[str]:
+    """The sentences about the best points of a search, by its objectives."""
+    options = SearchOptions(objectives=cast(tuple[Objective, ...], search.objectives))
+    best = [sweep.points[place] for place in search.best]
+    objectives = list_text([OBJECTIVE_NAMES.get(name, name) for name in search.objectives])
+    named = [f"{point_text(row.point)}: {options.words(row.answer)}." for row in best[:NAMED_BEST]]
+    asked = f"The search answered {len(sweep.points):,} of {search.combinations:,} points"
+    if len(best) == 1:
+        return [f"{asked}; the best by {objectives} is {named[0]}"]
+    shown = f", of which {NAMED_BEST} are named below" if len(best) > NAMED_BEST else ""
+    return [f"{asked}; no point is better by {objectives} together than {len(best):,} points{shown}.", *named]
 
 
 def _of_all(count: int, whole: int) -> str:
@@ -397,7 +435,9 @@ def _sweep_table(sweep: Sweep) -> Section:
     has_speedups = any(speedup not in (None, 1.0) for speedup in faster)
     keys = [key for key in sweep.varied if len({row.point.get(key, "") for row in sweep.points}) > 1] or [*sweep.varied]
     has_grid = "grid" not in keys
-    has_recomputed = "recompute" not in keys and len({_recomputed(row) for row in sweep.points}) > 1
+    settings = [
+        name for name in STEP_SETTINGS if name not in keys and len({_setting(row, name) for row in sweep.points}) > 1
+    ]
     rows = [
         (
             *(row.point.get(key, "") for key in keys),
@@ -407,12 +447,12 @@ def _sweep_table(sweep: Sweep) -> Section:
             percent(row.answer.communication_share, signed=False),
             *_utilisations(row.answer.trained),
             format_bytes(row.answer.peak_bytes_per_rank_max) if row.answer.peak_bytes_per_rank_max else "",
-            row.answer.reason or ("does not fit in memory" if row.answer.fits is False else ""),
-            *([_recomputed(row)] if has_recomputed else []),
+            row.answer.reason or ("does not fit" if row.answer.fits is False else ""),
+            *(_setting(row, name) for name in settings),
         )
         for row, speedup in zip(sweep.points, faster, strict=True)
     ]
-    more = ("communication", "MFU", "HFU", "memory", "remark", *(["recompute"] if has_recomputed else []))
+    more = ("communication", "MFU", "HFU", "memory", "remark", *settings)
     columns = (*keys, *(["grid"] if has_grid else []), "time", *(["speed-up"] if has_speedups else []), *more)
     lines = _speedup_lines(sweep) if has_speedups else []
     return Section("All points", lines, tables=[Table(columns, rows, names=len(keys) + has_grid)])
@@ -425,15 +465,16 @@ def _utilisations(trained: TrainingResult | None) -> tuple[str, str]:
     return model, hardware
 
 
-def _recomputed(row: SweepRow) -> str:
-    """What the backward pass computes again; empty for other workloads."""
-    return row.answer.trained.recompute if row.answer.trained else ""
+def _setting(row: SweepRow, name: str) -> str:
+    """A setting of the training step of a point, by the name of its flag; empty for other workloads."""
+    value = getattr(row.answer.trained, name.replace("-", "_")) if row.answer.trained else None
+    return "" if value is None else str(value)
 
 
 def _flags_section(sweep: Sweep) -> Iterator[Section]:
     """The section with the flags that all points share; the varied keys are left out."""
     flags = [
-        (name, value if isinstance(value, str) else ", ".join(value))
+        (name.replace("_", "-"), value if isinstance(value, str) else ", ".join(value))
         for name, value in sweep.flags.items()
         if name not in sweep.varied
     ]

@@ -14,6 +14,8 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+import msgspec
+
 from quadrille.algorithms.errors import InputError, Interruption, QuadrilleError
 from quadrille.algorithms.formats import schema_files
 from quadrille.algorithms.provenance import provenance
@@ -22,7 +24,14 @@ from quadrille.experiments.output.progress import StepCount, progress_line
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.sweep.sweep_points import SweepPoint
 from quadrille.experiments.sweep.sweep_report import reason_lines, sweep_table, write_files
-from quadrille.experiments.sweep.sweep_result import NOT_REACHED, Sweep, SweepAnswer, point_text, sweep_rows
+from quadrille.experiments.sweep.sweep_result import (
+    NOT_REACHED,
+    SearchResult,
+    Sweep,
+    SweepAnswer,
+    point_text,
+    sweep_rows,
+)
 from quadrille.experiments.sweep.varied_key import VariedKey
 from quadrille.experiments.tasks.answer_tasks import StoredTasks, answer_group, answer_points, answer_tasks
 from quadrille.experiments.tasks.kept_words import kept_words
@@ -162,7 +171,7 @@ def search_sweep(
     if stored is not None:
         remark(f"{stored.kept} of {len(answers)} points were in {options.store}")
     best = searched.best()
-    _present(result := searched.result(), list(answers.values()), description, to)
+    _present(result := searched.result(best), list(answers.values()), description, to)
     for place in best[:MOST_BEST]:
         amounts = search.words(answers[place])
         remark(f"best of {len(answers)} of {len(points)} points: {point_text(points[place][0])}: {amounts}")
@@ -244,11 +253,22 @@ class _SearchedPoints(Generic[Point]):
             raise InputError(f"none of the {len(self.answers)} points that --search asked for is accepted")
         return best
 
-    def result(self) -> Sweep:
-        """The answers so far, in the order of the full product; speed-ups need the answers of all points."""
+    def result(self, best: Sequence[int] = ()) -> Sweep:
+        """The answers so far, in the order of the full product; speed-ups need the answers of all points.
+
+        Parameters
+        ----------
+        best : places of the best points, after the search
+        """
         places = sorted(self.answers)
         asked, answers = [self.points[place] for place in places], [self.answers[place] for place in places]
-        return _sweep_result(asked, self.description, answers, compared=len(places) == len(self.points))
+        result = _sweep_result(asked, self.description, answers, compared=len(places) == len(self.points))
+        searched = SearchResult(
+            objectives=self.search.objectives,
+            combinations=len(self.points),
+            best=tuple(places.index(place) for place in best),
+        )
+        return msgspec.structs.replace(result, search=searched)
 
     def write(self, files: Destinations) -> None:
         """Write the answers so far, if one of them has a time."""

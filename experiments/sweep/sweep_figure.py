@@ -19,7 +19,7 @@ from quadrille.algorithms.figure_style import (
 )
 from quadrille.experiments.output.pictures import write_figure
 from quadrille.experiments.sweep.sweep_report import short_keys
-from quadrille.experiments.sweep.sweep_result import Sweep, SweepRow
+from quadrille.experiments.sweep.sweep_result import Sweep, SweepRow, list_text
 from quadrille.experiments.sweep.varied_key import GPUS_KEY, SIZE_KEY, VariedKey
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def sweep_figure(sweep: Sweep, varied: Sequence[VariedKey]) -> "Figure":
     panels[0].set_ylabel("time, predicted")
     if efficient:
         panels[1].axhline(100, color=MUTED_COLOUR, linestyle=":")
-        panels[1].set_ylabel("efficiency: flop/s of a GPU, % of the first point")
+        panels[1].set_ylabel("efficiency: FLOP/s of a GPU, % of the first point")
         panels[1].set_ylim(bottom=0)
     legend_below(figure, title=_unnamed_lines_text(len(lines)))
     return figure
@@ -162,7 +162,7 @@ def _question(sweep: Sweep, x_key: VariedKey) -> str:
     names = list(short_keys(sweep.varied).values())
     first = short_keys(sweep.varied)[x_key.key]
     names = [first, *(name for name in names if name != first)]
-    return f"How long does {subject} take, by {' and '.join(names).replace(GPUS_KEY, 'GPUs')}?"
+    return f"How long does {subject} take, by {list_text(names).replace(GPUS_KEY, 'GPUs')}?"
 
 
 def _setting(sweep: Sweep) -> str:

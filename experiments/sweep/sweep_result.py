@@ -192,6 +192,16 @@ NOT_REACHED = SweepAnswer(reason="not reached: the sweep was interrupted")
 """The answer at a point that a sweep did not reach before it ended."""
 
 
+def list_text(names: Sequence[str]) -> str:
+    """Names in a sentence.
+
+    >>> list_text(["time"]), list_text(["time", "memory", "GPUs"])
+    ('time', 'time, memory and GPUs')
+    """
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def point_text(point: Mapping[str, str]) -> str:
     """The values of the varied keys of a point as text.
 
@@ -225,6 +235,21 @@ class SweepRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return self.speedup if column == "speedup" else getattr(self.answer, column)
 
 
+class SearchResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The answer of `--search`.
+
+    Parameters
+    ----------
+    objectives : what is to be small: time, memory, gpus
+    combinations : number of points of the full product
+    best : indices of the rows of the best points; several with several objectives, and none before the search has ended
+    """
+
+    objectives: tuple[str, ...]
+    combinations: int
+    best: tuple[int, ...] = ()
+
+
 class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The result of a sweep.
 
@@ -236,6 +261,7 @@ class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     inputs : SHA-256 of each file that points read, by the flag that names the file
     points : answers of all points
     baseline : index of the row that speed-ups compare with: the first row that has an answer; None for a search
+    search : the answer of `--search`; absent without it
     """
 
     flags: dict[str, str | tuple[str, ...]]
@@ -244,6 +270,7 @@ class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     inputs: dict[str, str] = {}
     points: tuple[SweepRow, ...] = msgspec.field(name="rows")
     baseline: Annotated[int, Meta(ge=0)] | None = None
+    search: SearchResult | msgspec.UnsetType = msgspec.UNSET
     provenance: Provenance | None = None
 
     @property

@@ -3,7 +3,8 @@
 The causes are those of the mean rank, whose sum is the predicted time.  The differences are from the first prediction.
 """
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from quadrille.algorithms.formats.record import Record, load_record
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.grid import lengths_text
 from quadrille.algorithms.units import format_bytes, format_seconds
-from quadrille.experiments.compare.problem import first_differences
+from quadrille.experiments.compare.problem import DEFAULT_OPTIONS, first_differences
 from quadrille.experiments.explain.explanation import MeanPart, mean_seconds_by_cause
 from quadrille.experiments.import_.file_kinds import is_record
 from quadrille.experiments.output.destinations import Destinations
@@ -32,6 +33,9 @@ SAME_TIME = 1e-9
 """Share of a time below which a difference is one of rounding."""
 WHAT_IF_SIZES = ("batch", "rows", "sequence", "transposed", "capacity", "aux_loss")
 """Sizes of a workload that a what-if may change."""
+REPEATED = ("scheme", "approximate")
+"""Options of a record that say what its algorithm or its workload says, too."""
+HASH_DIGITS = 8
 OWN_MEASUREMENT = "one measured record goes with one prediction"
 
 
@@ -46,6 +50,7 @@ class ComparedPrediction(msgspec.Struct, frozen=True, kw_only=True):
     difference : seconds / seconds of the first prediction - 1
     memory_bytes : memory of the rank that keeps most [B]
     amount, unit : what the run computes: tokens, or rows of an MLP's batch; 0 and empty for a product
+    settings : settings in which at least two predictions differ, by the name of the flag, or by the path of `--set`
     """
 
     file: str
@@ -58,6 +63,7 @@ class ComparedPrediction(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int
     amount: int = 0
     unit: str = ""
+    settings: dict[str, str] = {}
 
 
 class Predictions(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,6 +165,7 @@ def _amount(record: Record) -> tuple[str, int] | None:
 def predictions_of(paths: Sequence[str], records: Sequence[Record]) -> Predictions:
     """The comparison of predicted records with the first."""
     base, amounts = records[0].seconds, [_amount(record) or ("", 0) for record in records]
+    settings = differing_settings(records)
     return Predictions(
         predictions=tuple(
             ComparedPrediction(
@@ -172,10 +179,83 @@ def predictions_of(paths: Sequence[str], records: Sequence[Record]) -> Predictio
                 memory_bytes=record.peak_bytes_per_rank_max,
                 amount=amount,
                 unit=unit,
+                settings=own,
             )
-            for path, record, (unit, amount) in zip(paths, records, amounts, strict=True)
+            for path, record, (unit, amount), own in zip(paths, records, amounts, settings, strict=True)
         )
     )
+
+
+def differing_settings(records: Sequence[Record]) -> list[dict[str, str]]:
+    """The settings of each record in which at least two records differ, beside the grid, the ranks and the machine.
+
+    Settings of `--set` are those of the command that wrote the record. Machines of one name that differ in something
+    else are named by the hashes of their contents.
+    """
+    every = [dict(_settings(record)) for record in records]
+    if _have_one_machine(records) and not any("." in name for settings in every for name in settings):
+        for settings, record in zip(every, records, strict=True):
+            settings["machine's hash"] = (record.machine.sha256 or "")[:HASH_DIGITS] if record.machine else ""
+    keys = [
+        name
+        for name in dict.fromkeys(name for settings in every for name in settings)
+        if len({settings.get(name, UNKNOWN) for settings in every}) > 1
+    ]
+    return [{name: settings.get(name, UNKNOWN) for name in keys} for settings in every]
+
+
+def _have_one_machine(records: Sequence[Record]) -> bool:
+    """Whether all records name one machine, with as many ranks and without faults, which hashes have, too."""
+    machines = {record.machine.name if record.machine else "" for record in records}
+    has_faults = any(record.machine and record.machine.faults for record in records)
+    return len(machines) == 1 and len({record.ranks for record in records}) == 1 and not has_faults
+
+
+def _settings(record: Record) -> Iterator[tuple[str, str]]:
+    """The settings of a record as flags would give them, by name; those of defaults, too."""
+    sizes = record.workload.gpt or record.workload.mlp
+    for name in ("batch", "rows", "sequence"):
+        if hasattr(sizes, name):
+            yield name, f"{getattr(sizes, name):,}"
+    yield from (("dtype", record.dtype), ("algorithm", record.algorithm), ("order", ",".join(record.order)))
+    options = DEFAULT_OPTIONS | msgspec.to_builtins(record.options)
+    yield from ((name.replace("_", "-"), _text(value)) for name, value in options.items() if name not in REPEATED)
+    if record.simulation is not None:
+        yield from (("granularity", record.simulation.granularity), ("shards", record.simulation.shards))
+    if record.machine is not None:
+        faults = record.machine.faults
+        yield from (("routing", record.machine.routing), ("placement", record.machine.placement))
+        yield "fail", ",".join(faults.fail) if faults else ""
+        yield "degrade", _text(faults.degrade) if faults else ""
+        yield "slow", _text(faults.slow) if faults else ""
+    yield from _machine_settings(record)
+
+
+def _machine_settings(record: Record) -> Iterator[tuple[str, str]]:
+    """The paths and values of `--set` in the command that wrote a record; values of one path in their order."""
+    words = shlex.split(record.provenance.command) if record.provenance is not None else []
+    values: dict[str, list[str]] = {}
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        setting = following if word == "--set" else word.removeprefix("--set=") if word.startswith("--set=") else ""
+        path, is_setting, value = setting.partition("=")
+        if is_setting:
+            values.setdefault(path, []).append(value)
+    yield from ((path, ", ".join(texts)) for path, texts in values.items())
+
+
+def _text(value: object) -> str:
+    """A value of a record as a flag would have it.
+
+    >>> _text(["oar", "ors"]), _text({"gpu:5": 0.8}), _text(True), _text(None)
+    ('oar,ors', 'gpu:5=0.8', 'yes', '')
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ",".join(f"{key}={share:g}" for key, share in value.items())
+    if isinstance(value, list | tuple):
+        return ",".join(str(item) for item in value)
+    return "" if value is None else str(value)
 
 
 def predictions_table(compared: Predictions) -> "Group":
@@ -191,6 +271,7 @@ def predictions_table(compared: Predictions) -> "Group":
         ("grid", *(lengths_text(prediction.grid) for prediction in predictions)),
         ("memory of a rank", *(format_bytes(prediction.memory_bytes) for prediction in predictions)),
     ]
+    texts += setting_rows(predictions)
     if have_different_amounts(compared):
         texts.append((f"{first.unit}/s", *(f"{rate(prediction):,.0f}" for prediction in predictions)))
     total = [_amount_cells("total", [prediction.seconds for prediction in predictions], first.seconds)]
@@ -202,6 +283,14 @@ def predictions_table(compared: Predictions) -> "Group":
     return table(
         "Predictions, and their differences from the first as shares of its total", columns, total, causes, spaced
     )
+
+
+def setting_rows(predictions: Sequence[ComparedPrediction]) -> list[tuple[str, ...]]:
+    """The rows of a table with the settings in which predictions differ: the name, and the value of each prediction."""
+    return [
+        (name, *(prediction.settings[name] or UNKNOWN for prediction in predictions))
+        for name in predictions[0].settings
+    ]
 
 
 def have_different_amounts(compared: Predictions) -> bool:

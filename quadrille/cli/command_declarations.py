@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 import click
 from click.core import ParameterSource
 
-from quadrille.algorithms.errors import nearest_hint
+from quadrille.algorithms.errors import InputError, nearest_hint
 from quadrille.algorithms.formats.input_files import is_file, is_folder
 from quadrille.cli.help_panels import PANELS, panel_of
 
@@ -175,6 +175,32 @@ def _by_panel(parameters: Sequence[click.Parameter]) -> Iterator[tuple[str, list
             )
 
 
+class Text(click.types.StringParamType):
+    """The type of values: text as typed, which is not empty where an empty text means that the value is left out.
+
+    An unset variable of a shell, as in `--store "$STORE"`, would drop an output file without a word.
+    """
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The text of a value.
+
+        Raises
+        ------
+        InputError : a typed text is empty, and the value is required, a file, or empty by default
+        """
+        if value != "" or param is None or ctx is None:
+            return value
+        is_typed = ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+        placeholder = param.make_metavar(ctx).strip("[]")
+        if is_typed and (param.required or param.default == "" or placeholder.startswith("FILE")):
+            name = param.opts[0] if isinstance(param, click.Option) else placeholder
+            more = "" if param.required else ", or leave it out"
+            raise InputError(f"{name} '': a value is empty; give {placeholder}{more}")
+        return value
+
+
 class DescribedArgument(click.Argument):
     """A click argument with a help text, which click's own arguments lack."""
 
@@ -326,7 +352,7 @@ def _click_argument(parameter: Parameter, value_type: Any, kind: Argument) -> cl
         metavar=kind.metavar,
         required=required,
         nargs=-1 if many else 1,
-        type=str,
+        type=Text(),
         shell_complete=_completion(kind.complete),
         callback=kind.callback,
         is_eager=kind.callback is not None,
@@ -344,7 +370,7 @@ def _click_option(parameter: Parameter, value_type: Any, kind: Flag) -> click.Op
     if kind.is_switch:
         settings |= {"is_flag": True, "type": bool}
     else:
-        settings |= {"metavar": kind.metavar, "type": str, "shell_complete": _completion(kind.complete)}
+        settings |= {"metavar": kind.metavar, "type": Text(), "shell_complete": _completion(kind.complete)}
         if value_type == list[str]:
             settings["multiple"] = True
         elif get_origin(value_type) is tuple:

@@ -48,10 +48,46 @@ def take_file(context: click.Context, _parameter: click.Parameter, path: str) ->
 
 
 def take_record(context: click.Context, _parameter: click.Parameter, path: str) -> str:
-    """Make the values of a record's command the defaults of this command; returns the path."""
+    """Make the values of a record's command the defaults of this command; returns the path.
+
+    The command that new records name has these values as flags instead of `--from`, so that it needs no file.
+    """
     if path and not context.resilient_parsing:
-        context.default_map = {**values_of_record(path, context), **(context.default_map or {})}
+        values = values_of_record(path, context)
+        context.default_map = {**values, **(context.default_map or {})}
+        context.obj = _without_record(context, values)
     return path
+
+
+def _without_record(context: click.Context, values: Mapping[str, Any]) -> list[str]:
+    """The words of the command line with a record's values in the place of `--from`; typed flags win."""
+    words: list[str] = list(context.obj or [])
+    at = next((place for place, word in enumerate(words) if word.split("=")[0] == "--from"), None)
+    if at is None:
+        return words
+    before, after = words[:at], words[at + (1 if "=" in words[at] else 2) :]
+    start = before.index(context.info_name or "") + 1
+    inner = context.command.make_context(context.info_name or "", [*before[start:], *after], resilient_parsing=True)
+    untyped = {name: value for name, value in values.items() if name not in typed(inner, inner.params)}
+    return [*before, *_words_of_values(untyped, context.command), *after]
+
+
+def _words_of_values(values: Mapping[str, Any], command: click.Command) -> list[str]:
+    """The words of a command line that give these values to parameters of the command."""
+    words: list[str] = []
+    for parameter in command.params:
+        if parameter.name not in values:
+            continue
+        value, flag = values[parameter.name], parameter.opts[0]
+        if isinstance(parameter, click.Argument):
+            words.append(value)
+        elif isinstance(parameter, click.Option) and parameter.is_flag:
+            words += [flag] if value else parameter.secondary_opts[:1]
+        elif parameter.multiple:
+            words += [word for item in value for word in (flag, item)]
+        else:
+            words += [flag, value]
+    return words
 
 
 def options_of(command: click.Command) -> dict[str, click.Option]:

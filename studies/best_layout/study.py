@@ -9,10 +9,11 @@ parallelism alone: all GPUs along data, with ZeRO 3 and full recomputation. An N
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, scale_axis, styled
+from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.tables import UNKNOWN, percent, table
 from quadrille.experiments.rank.ranked_layouts import LayoutQuestion, fastest_layouts, sharded_data_layout
@@ -133,7 +134,12 @@ def best_layout(asked: BestLayoutQuestion, options: StudyOptions) -> Findings:
         for (point, _), steps in zip(points, ranked, strict=True)
         for layout, step in zip(LAYOUTS, steps, strict=True)
     ]
-    flags = {"scheme": "megatron", "sequence-parallel": "yes", "micro-batch": "1", "each": str(asked.each)}
+    flags = {
+        "scheme": "megatron",
+        "sequence-parallel": "yes",
+        "overlap": ",".join(get_args(OverlapName)),
+        "each": str(asked.each),
+    }
     return write_findings("best-layout", flags, rows, StudyPresentation(tables, answer, figure), options)
 
 
@@ -263,7 +269,7 @@ def _other(group: Sequence[SweepRow], row: SweepRow) -> str:
 def figure(rows: Sequence[SweepRow]) -> "Figure":
     """The bars of each layout's time by cause: computing, exposed communication by axis, waiting."""
     groups = groups_of(rows)
-    drawing = new_figure(9.5, 4 + 1.2 * (len(groups) > 3), question=QUESTION, setting="a training step, predicted")
+    drawing = new_figure(9.5, 4.5 + 2.5 * (len(groups) > 3), question=QUESTION, setting="a training step, predicted")
     panels = drawing.subplots(-(-len(groups) // 3), min(3, len(groups)), squeeze=False)
     for panel, group in zip(panels.flat, groups, strict=False):
         _draw_group(panel, group)
@@ -279,14 +285,16 @@ def _draw_group(panel: "Axes", group: Sequence[SweepRow]) -> None:
     heights = [0.0] * len(timed)
     for cause, colour in CAUSES.items():
         seconds = [causes(row)[cause] for row in timed]
-        panel.bar(range(len(timed)), seconds, bottom=heights, color=colour, label=cause)
+        if any(seconds):
+            panel.bar(range(len(timed)), seconds, bottom=heights, color=colour, label=cause)
         heights = [below + more for below, more in zip(heights, seconds, strict=True)]
     for place, row in enumerate(timed):
         if not row.answer.fits:
             panel.text(place, heights[place], "does not fit", ha="center", va="bottom", fontsize=7)
     point = group[0].point
     panel.set_title(f"{point['model']}, {int(point['gpus']):,} GPUs\n{point['machine']}", fontsize=9)
-    panel.set_xticks(range(len(timed)), [row.point["layout"] for row in timed])
+    names = ["\n".join([row.point["layout"], *grid_text(row.answer).split(",")]) for row in timed]
+    panel.set_xticks(range(len(timed)), names, fontsize=8)
     panel.grid(visible=False, axis="x")
     scale_axis(panel.yaxis, heights, "s", logarithmic=False)
 

@@ -31,6 +31,7 @@ from quadrille.algorithms.collectives.nccl.communicator import NcclGroup
 from quadrille.algorithms.collectives.nccl.tuner import NcclPlan, choose, plan, send_receive_plan
 from quadrille.algorithms.collectives.nccl.tuning_constants import AMD, Algorithm, Protocol
 from quadrille.algorithms.schedule.ops import CollectiveKind
+from quadrille.algorithms.units import format_seconds
 from quadrille.simulator.collectives.collective import CollectiveResult, SimulationOptions
 from quadrille.simulator.collectives.nccl.layout import (
     NEUTRAL_SETTINGS,
@@ -230,4 +231,4 @@ def _reason(
         return f"all messages in one group, which NCCL sends at once; {group.nodes} nodes"
     requested = " and ".join(word for word in (algorithm, protocol) if word)
     why = f"held to {requested}" if requested else "least of the times that NCCL predicts for what it has"
-    return why + f" ({nccl_plan.seconds * 1e6:.3g} us); {group.nodes} nodes, {paths} different paths simulated"
+    return why + f" ({format_seconds(nccl_plan.seconds)}); {group.nodes} nodes, {paths} different paths simulated"

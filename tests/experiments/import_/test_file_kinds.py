@@ -8,6 +8,7 @@ import pytest
 from quadrille.algorithms.errors import InputError
 from quadrille.cli.main import main
 from quadrille.experiments.import_.file_kinds import KINDS, command_of, description, refusal
+from quadrille.experiments.tasks.task_store import TaskStore
 from tests.support.quadrille import called
 
 ARGUMENTS = {
@@ -209,3 +210,16 @@ def test_a_log_with_its_arguments_is_a_job_and_its_faults_are_those_of_a_job(tmp
     )
     assert command_of(str(path)) == "job"
     assert "--hidden-size" in called(capsys, "import", "job", path, "--gpus", "1").line
+
+
+@pytest.mark.parametrize(
+    "words", ["report STORE --out a.html", "explain STORE", "compare STORE STORE", "simulate STORE", "import job STORE"]
+)
+def test_a_store_of_answers_is_no_trace(words, tmp_path, capsys):
+    store = tmp_path / "results.sqlite"
+    with TaskStore(str(store)) as kept:
+        kept.keep(b"hash", "function", "label", "1", "code")
+    ended = called(capsys, *words.replace("STORE", str(store)).replace("a.html", str(tmp_path / "a.html")).split())
+    assert ended.status == 2
+    assert f"{store}: is a store of answers (for quadrille sweep … or rank … --store FILE)" in ended.line
+    assert {path.name for path in tmp_path.iterdir()} == {"results.sqlite"}

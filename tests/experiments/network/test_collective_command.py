@@ -225,6 +225,7 @@ def test_nccl_names_what_it_chose():
     answer = predicted("selene", gpus="64", collectives="nccl")
     assert answer.algorithm.startswith("nccl (")
     assert "NCCL predicts" in answer.why
+    assert "(45.3 ms)" in predicted("selene", gpus="64", bytes="4GiB", collectives="nccl").why
     held = predicted("selene", gpus="64", collectives="nccl:ring:Simple")
     assert held.algorithm.startswith("nccl (ring, Simple")
 

@@ -67,7 +67,19 @@ def test_no_op_of_a_training_step_is_above_the_roof(granularity):
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     assert sum(len(marks.get_offsets()) for marks in axes.collections) == len(ops)
     assert max(axes.lines[0].get_ydata()) == device.peak
-    assert any(text.get_text().startswith("peak 312 Tflop/s") for text in axes.texts)
+    assert any(text.get_text().startswith("peak 312 TFLOP/s") for text in axes.texts)
+
+
+def test_each_of_the_longest_ops_has_its_number_and_the_memory_its_name_at_its_roof():
+    ops = [RooflineOp("a", "product", 640.0, 80.0, 10.0), RooflineOp("b", "product", 630.0, 80.0, 9.0)]
+    ops.append(RooflineOp("c", "function", 16.0, 16.0, 2.0))
+    device = Roofline(tuple(ops), 80.0, 20.0)
+    axes = roofline_figure(device).axes[0]
+    numbers = {text.get_text(): text.xy for text in axes.texts if hasattr(text, "xy")}
+    assert numbers == {"1-2": (8, 64), "3": (1, 8)}
+    (memory,) = [text for text in axes.texts if text.get_text().startswith("memory")]
+    intensity, rate = memory.get_position()
+    assert rate == device.roof(intensity) < device.peak
 
 
 def test_the_ridge_of_the_roof_is_peak_over_bandwidth():

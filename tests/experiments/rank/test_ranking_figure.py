@@ -42,6 +42,30 @@ def test_the_title_has_model_machine_and_gpus(answer):
     assert "4 GPUs of perlmutter" in title
 
 
+def test_every_mark_has_its_place_as_number_and_the_front_is_named_in_the_legend(answer):
+    figure = ranking_figure(answer)
+    numbers = {text.xy: text.get_text() for text in figure.axes[0].texts}
+    places = {(entry.memory_bytes, entry.seconds): str(place) for place, entry in enumerate(answer.simulated, 1)}
+    assert numbers == places
+    front = next(line for line in figure.axes[0].lines if line.get_label() == "Pareto front")
+    points = zip(front.get_xdata(), front.get_ydata(), strict=True)
+    (legend,) = figure.legends
+    named = dict(text.get_text().split(": ", 1) for text in legend.get_texts() if ": " in text.get_text())
+    assert set(named) == {places[point] for point in points}
+    assert len(set(named.values())) == len(named)
+    best = answer.simulated[0]
+    assert all(f"{axis}={length}" in named["1"] for axis, length in best.grid.items() if length > 1)
+
+
+def test_no_text_is_wider_than_the_figure(answer):
+    figure = ranking_figure(answer)
+    canvas = figure.canvas
+    canvas.draw()
+    width = figure.get_figwidth() * figure.dpi
+    boxes = [text.get_window_extent() for text in [*figure.axes[0].texts, *figure.legends[0].get_texts()]]
+    assert all(box.x0 >= 0 and box.x1 <= width for box in boxes)
+
+
 def test_the_csv_has_a_line_for_each_entry_with_its_numbers(answer):
     rows = list(csv.DictReader(io.StringIO(ranking_csv(answer))))
     assert set(rows[0]) == {"place", *(column for row in answer.rows() for column in row)}

@@ -120,7 +120,11 @@ def answers(tmp_path, monkeypatch):
         (f"{COMPARE}/one.json measured/one.json", "Predicted 95.0 ms, measured 100 ms: -5.0 %.", ["Why they differ"]),
         (f"{COMPARE} measured", "Over 2 pairs the median error is 5.0 %", ["Predicted and measured"]),
         ("explain predicted/one.json", "The predicted time is 95.0 ms, 74 % of it compute.", ["Time by cause"]),
-        (RANK, "The fastest of 22 is pipeline=2, micro-batch 4: ", ["Simulated: time and memory", "Question"]),
+        (
+            RANK,
+            "The fastest of 22 is pipeline=2, schedule zb-h1, micro-batch 4: ",
+            ["Simulated: time and memory", "Question"],
+        ),
         (f"{RANK} --form exact", "The fastest of 4 is x=2: ", ["Simulated: time and memory", "Question"]),
         (SWEEP, "The fastest point", ["Time over gpus", "Time, memory and GPUs", "All points", "Flags of all points"]),
         (COLLECTIVE, "The all-reduce of 1 MiB on 8 GPUs of perlmutter is predicted to", ["Busiest links", "Values"]),
@@ -141,6 +145,19 @@ def test_every_verb_with_the_flag_writes_a_report_with_a_verdict_and_the_command
     assert len(re.findall("<li>", page)) <= 4
     command = html.unescape(re.search("<h4>Command line</h4><pre[^>]*>(.*?)</pre>", page)[1])
     assert shlex.split(command)[1:] == given
+
+
+def test_simulated_entries_of_a_ranking_on_one_grid_have_different_names(tmp_path, capsys):
+    answer = tmp_path / "ranking.json"
+    assert called(capsys, *RANK.split(), "--json", answer).status == 0
+    (part,) = parts_of_files([str(answer)])
+    simulated = json.loads(answer.read_text())["simulated"]
+    assert simulated[0]["grid"] == simulated[1]["grid"]
+    (commands,) = [section.code for section in part.sections if section.title.startswith("Commands")]
+    names = [title.split(". ", 1)[1].rpartition(", ")[0] for title, _ in commands]
+    assert len(set(names)) == len(simulated)
+    assert names[0] in part.verdict
+    assert names[1] in part.lines[0]
 
 
 def test_json_on_stdout_stays_as_it_is_beside_a_report(tmp_path, capsys):

@@ -1,12 +1,15 @@
 """`sweep --search`: nearly the best point from a tenth of the points, and only accepted points are best."""
 
+import json
 from itertools import product
+from operator import le
 from random import Random
 
 import pytest
 from msgspec.structs import replace
 
 from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.report.report import parts_of_files
 from quadrille.experiments.sweep import point_search
 from quadrille.experiments.sweep.point_search import SearchOptions, best_places, search_points
 from quadrille.experiments.sweep.sweep import SweepDescription, search_sweep
@@ -206,7 +209,11 @@ def test_an_interrupted_search_writes_the_answers_so_far(tmp_path):
     ("words", "reason"),
     [
         (["--search", "speed"], "--search 'speed': accepted are time, memory, gpus"),
-        (["--search", "time", "--budget", "many"], "--budget"),
+        (["--search", "time", "--budget", "many"], "--budget 'many': a number of points, such as 200, or of seconds"),
+        (["--search", "time", "--budget", "1h"], "--budget '1h': a number of points, such as 200, or of seconds"),
+        (["--search", "time", "--budget", "-5s"], "--budget '-5s': a number of points, such as 200, or of seconds"),
+        (["--search", "time", "--budget", "0s"], "--budget '0s': a number of points, such as 200, or of seconds"),
+        (["--search", "time", "--budget", "1e9s"], "--budget '1e9s': a number of points, such as 200, or of seconds"),
         (["--budget", "9"], "--budget 9: --search OBJECTIVE,… is needed"),
         (["--search-seed", "9"], "--search-seed 9: --search OBJECTIVE,… is needed"),
         (["--search", "time", "--search-seed", "4294967296"], "a whole number from 0 to 4294967295 is accepted"),
@@ -228,6 +235,26 @@ def test_a_search_learns_from_stored_answers_and_names_the_best_of_all(toy_words
     ended = called(capsys, *toy_words, "--search", "time", "--budget", "2", "--store", store)
     assert f"12 of 12 points were in {store}" in ended.err
     assert best_lines(ended) == best_lines(whole) and ended.out == whole.out and "speed-up" in ended.out
+
+
+@pytest.mark.parametrize("objectives", ["memory", "time,memory"])
+def test_json_and_report_of_a_search_name_the_best_points_by_its_objectives(toy_words, tmp_path, capsys, objectives):
+    path = tmp_path / "search.json"
+    assert called(capsys, *toy_words, "--search", objectives, "--json", path).status == 0
+    answer = json.loads(path.read_text())
+    rows, search = answer["rows"], answer["search"]
+    assert (search["objectives"], search["combinations"]) == (objectives.split(","), 12)
+    names = {"time": "seconds", "memory": "peak_bytes_per_rank_max"}
+    values = [tuple(row["answer"][names[objective]] for objective in objectives.split(",")) for row in rows]
+    front = {value for value in values if not any(all(map(le, each, value)) and each != value for each in values)}
+    assert {values[place] for place in search["best"]} == front
+    (part,) = parts_of_files([str(path)])
+    words = " ".join([part.verdict, *part.lines])
+    first = rows[search["best"][0]]["point"]
+    assert words.startswith("The search answered 12 of 12 points; ")
+    assert f"grid={first['grid']}, dtype={first['dtype']}: " in words
+    assert called(capsys, *toy_words, "--json", path).status == 0
+    assert "search" not in json.loads(path.read_text())
 
 
 def test_a_search_asks_no_more_than_its_budget_beside_the_stored_answers(toy_words, tmp_path, capsys):

@@ -79,6 +79,8 @@ def test_the_title_is_the_question_with_workload_and_machine(flags, words):
     assert title.startswith("How long does ")
     assert "GPUs?" in title
     assert all(word in title for word in words)
+    several = swept(flags=flags, gpus=("8", "16"), zero=("0", "1"), dtype=("float32", "float64")).get_suptitle()
+    assert "by GPUs, zero and dtype?" in " ".join(several.split())
 
 
 def test_the_title_counts_points_without_an_answer():

@@ -126,3 +126,54 @@ def test_batches_of_different_sizes_are_compared_by_their_tokens(capsys, jobs, t
     assert (small["amount"], large["amount"]) == (8 * 64, 16 * 64)
     change = large["amount"] / large["seconds"] / (small["amount"] / small["seconds"]) - 1
     assert f"{100 * change:+.1f} % tokens/s" in ended.out
+
+
+def test_settings_that_differ_are_named_and_the_others_are_not(capsys, records, tmp_path):
+    changes = {
+        "fast": "--set device.overhead_seconds=x2 --set topology.bandwidth_bytes_per_second=x2",
+        "broken": "--degrade gpu:0>gpu:1=0.5 --dtype bf16 --overlap oar,ors --passes forward",
+    }
+    paths = [records[0], *(str(tmp_path / f"{name}.json") for name in changes)]
+    for path, words in zip(paths[1:], changes.values(), strict=True):
+        assert called(capsys, "simulate", "--from", records[0], *words.split(), "--json", path).status == 0
+    answer = tmp_path / "all.json"
+    ended = called(capsys, "compare", *paths, "--json", str(answer))
+    assert [prediction["settings"] for prediction in json.loads(answer.read_text())["predictions"]] == [
+        {
+            "dtype": dtype,
+            "overlap": overlap,
+            "degrade": degrade,
+            "device.overhead_seconds": factor,
+            "topology.bandwidth_bytes_per_second": factor,
+        }
+        for dtype, overlap, degrade, factor in [
+            ("float32", "", "", "-"),
+            ("float32", "", "", "x2"),
+            ("bfloat16", "oar,ors", "gpu:0>gpu:1=0.5", "-"),
+        ]
+    ]
+    (part,) = parts_of_files([str(answer)])
+    rows = {row[0]: row[1:] for row in part.sections[0].tables[0].rows}
+    assert rows["topology.bandwidth_bytes_per_second"] == ("-", "x2", "-")
+    for name, cells in list(rows.items())[-5:]:
+        assert re.search(rf"^ *{re.escape(name)} +" + " +".join(map(re.escape, cells)), ended.out, re.MULTILINE)
+
+
+def test_predictions_of_one_problem_differ_in_no_setting(capsys, records, tmp_path):
+    answer = tmp_path / "same.json"
+    assert called(capsys, "compare", records[0], records[0], "--json", str(answer)).status == 0
+    assert all(prediction.get("settings", {}) == {} for prediction in json.loads(answer.read_text())["predictions"])
+
+
+def test_a_machine_file_whose_contents_changed_is_named_by_its_hash(capsys, tmp_path):
+    machine, paths = tmp_path / "mine.toml", [str(tmp_path / name) for name in ("before.json", "after.json")]
+    assert called(capsys, "machines", "perlmutter", "--gpus", "8", "--toml", machine).status == 0
+    for path in paths:
+        words = ["--matmul", "64,64,64", "--grid", "z=2", "--machine", machine, "--json", path]
+        assert called(capsys, "simulate", *words).status == 0
+        machine.write_text(machine.read_text().replace("overhead_seconds = 5e-06", "overhead_seconds = 7e-06"))
+    answer = tmp_path / "both.json"
+    assert called(capsys, "compare", *paths, "--json", str(answer)).status == 0
+    before, after = (prediction["settings"] for prediction in json.loads(answer.read_text())["predictions"])
+    assert set(before) == set(after) == {"machine's hash"}
+    assert before != after

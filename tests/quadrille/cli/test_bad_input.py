@@ -57,6 +57,26 @@ def test_missing_sizes_are_asked_for(capsys, command):
     refused(called(capsys, command), "matmul is missing: --matmul M,K,N is needed")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["sweep", *SIZES, "--vary", "threads=1,2", "--store", ""],
+            "--store '': a value is empty; give FILE.sqlite, or",
+        ),
+        (["sweep", *SIZES, "--vary", "threads=1,2", "--csv="], "--csv '': a value is empty; give"),
+        (["simulate", *SIZES, "--report", ""], "--report '': a value is empty; give FILE.html, or leave it out"),
+        (["study", "best-layout", "--json", ""], "--json '': a value is empty; give FILE|-, or leave it out"),
+        (["report", "record.json", "--out", ""], "--out '': a value is empty; give FILE"),
+        (["machines", ""], "NAME '': a value is empty; give NAME, or leave it out"),
+        (["calibrate", "--out", ""], "--out '': a value is empty; give FILE"),
+    ],
+    ids=str,
+)
+def test_an_empty_value_is_not_taken_for_a_missing_flag(capsys, words, said):
+    refused(called(capsys, *words), said)
+
+
 @pytest.mark.parametrize("command", ["run", "simulate"])
 @pytest.mark.parametrize(
     ("words", "said"),
@@ -127,7 +147,7 @@ def test_how_a_run_cannot_be_is_refused_before_mpi_starts_and_by_a_prediction_to
 @pytest.mark.parametrize(
     ("machine", "said"),
     [
-        ("", "machine is missing: --machine takes a .toml file or one of perlmutter, frontier"),
+        ("", "--machine '': a value is empty; give NAME|FILE"),
         ("tianhe", "machine 'tianhe' is unknown; there are perlmutter, frontier, alps"),
         ("nowhere.toml", "machine file nowhere.toml does not exist"),
         ("./nowhere", "machine file ./nowhere does not exist"),
@@ -135,6 +155,11 @@ def test_how_a_run_cannot_be_is_refused_before_mpi_starts_and_by_a_prediction_to
 )
 def test_a_machine_that_is_not_there_is_named(capsys, machine, said):
     refused(called(capsys, "simulate", *SIZES, "--machine", machine), said)
+
+
+def test_a_missing_machine_is_asked_for(capsys):
+    said = "machine is missing: --machine takes a .toml file or one of perlmutter, frontier"
+    refused(called(capsys, "simulate", *SIZES), said)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """An experiment as a file, and the experiment of a record again."""
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -118,6 +119,28 @@ def test_a_records_experiment_is_repeated_without_its_destinations(capsys, tmp_p
     again = record_of(capsys, "simulate", "--from", record, "--dtype", "float32")
     assert (again["workload"]["matmul"]["m"], again["dtype"], again["passes"]) == (24, "float32", "training")
     assert record.read_text() == before
+
+
+def test_a_record_of_a_repeated_experiment_names_all_its_flags_and_is_repeated_itself(capsys, tmp_path):
+    paths = [tmp_path / name for name in ("first.json", "second.json", "third.json")]
+    first = "--gpt tiny --batch 8 --sequence-parallel --scheme megatron --grid x=2 --machine perlmutter"
+    changes = "--set device.overhead_seconds=x2 --set device.memory_bytes=x3"
+    assert called(capsys, "simulate", *first.split(), *changes.split(), "--json", paths[0]).status == 0
+    for source, path in pairwise(paths):
+        assert called(capsys, "simulate", f"--from={source}", "--grid", "x=4", "--json", path).status == 0
+    records = [json.loads(path.read_text()) for path in paths]
+    commands = [record["provenance"]["command"] for record in records]
+    assert all("--from" not in command and "first.json" not in command for command in commands[1:])
+    assert commands[1].count("--set") == commands[2].count("--set") == 2
+    assert [record["grid"]["x"] for record in records] == [2, 4, 4]
+    assert commands[2].count("--grid") == 1
+    assert records[1]["seconds"] == records[2]["seconds"]
+    assert records[1]["options"]["sequence_parallel"]
+    again = "--set device.overhead_seconds=x4"
+    assert called(capsys, "simulate", "--from", paths[0], *again.split(), "--json", paths[1]).status == 0
+    command = json.loads(paths[1].read_text())["provenance"]["command"]
+    assert command.count("--set") == 1
+    assert again in command
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from quadrille.cli.parsing.ranking import parse_question, parse_space
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.rank.rank import ranking
 from quadrille.experiments.rank.ranked_layouts import LayoutQuestion, fastest_layouts, sharded_data_layout
+from quadrille.experiments.report.study_sections import findings_part
 from quadrille.experiments.sweep.sweep_result import SweepRow
 from quadrille.experiments.sweep.training_study import StudyOptions
 from quadrille.studies.best_layout import study
@@ -94,9 +95,30 @@ def test_the_answer_names_the_best_and_the_figure_has_a_bar_for_each_layout(rows
     (text,) = answer(rows)
     assert text.startswith(f"The best layout of small on 8 GPUs of h100-superpod is {rows[0].answer.grid}: ")
     axes = figure(rows).axes[0]
-    assert [label.get_text() for label in axes.get_xticklabels()] == list(LAYOUTS)
+    named = [label.get_text().split("\n") for label in axes.get_xticklabels()]
+    assert [lines[0] for lines in named] == list(LAYOUTS)
+    assert [",".join(lines[1:]) for lines in named] == [row.answer.grid for row in rows]
+    (legend,) = axes.figure.legends
+    assert {text.get_text() for text in legend.get_texts()} == {
+        cause for row in rows for cause, seconds in causes(row).items() if seconds
+    }
     top = max(bar.get_y() + bar.get_height() for bar in axes.patches)
     assert isclose(top, max(row.answer.seconds for row in rows))
+
+
+def test_the_report_has_the_flags_of_all_points_alone_and_settings_that_differ_as_columns():
+    asked = BestLayoutQuestion(models=(SMALL,), machines=("h100-superpod",), gpus=(8,))
+    findings = study.best_layout(asked, StudyOptions(quiet=True))
+    part = findings_part(findings, "layouts.json")
+    settings = [row.answer.trained for row in findings.rows]
+    assert [(each.micro_batch, each.recompute) for each in settings] == [(1, "none"), (1, "none"), (2, "full")]
+    tables = {section.title: section.tables[0] for section in part.sections if section.tables}
+    points = tables["All points"]
+    cells = [[row[points.columns.index(name)] for name in ("micro-batch", "recompute")] for row in points.rows]
+    assert cells == [[str(each.micro_batch), each.recompute] for each in settings]
+    flags = dict(tables["Flags of all points"].rows)
+    assert not {"micro-batch", "recompute"} & set(flags)
+    assert flags["overlap"] == "oar,ors,oag,ogr,opg"
 
 
 def test_a_model_that_fits_on_no_gpu_has_the_reason():
