@@ -22,7 +22,7 @@ from quadrille.experiments.rank.candidate_grids import GridLimits
 from quadrille.experiments.rank.configurations import SearchSpace
 from quadrille.experiments.rank.rank import ranking
 from quadrille.experiments.rank.rank_question import RankQuestion
-from quadrille.experiments.rank.schemes_report import SchemesAnswer, SimulatedConfiguration
+from quadrille.experiments.rank.schemes_report import SchemesAnswer, SimulatedConfiguration, schedule_text
 from quadrille.experiments.rank.search_options import ALL_OVERLAPS, SEARCH_OPTIONS, Value
 from quadrille.experiments.sweep.sweep_result import SweepAnswer, TrainingResult
 from quadrille.experiments.sweep.time_limit import processor_time_limit
@@ -133,6 +133,7 @@ def layout_answer(entry: SimulatedConfiguration, answer: SchemesAnswer) -> Sweep
         layers_simulated=entry.layers_simulated,
         bounded=entry.granularity == "collective",
         recompute=entry.recompute,
+        schedule=schedule_text(entry) if entry.grid["pipeline"] > 1 else "",
     )
     return SweepAnswer(
         ranks=answer.gpus,

@@ -27,6 +27,7 @@ from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.rank.ranking import Ranking, SimulatedEntry, order_by_seconds, question_fields, step_fields
 from quadrille.experiments.rank.ranking_page import GRID, Columns, ordered_lengths, print_ranking
 from quadrille.experiments.rank.search_report import OptionEntry, option_entries, searched_lines
+from quadrille.experiments.workloads.training_lines import pass_order_text
 
 MICRO_BATCH = "micro-batch"
 """Heading of the column of microbatches."""
@@ -277,8 +278,7 @@ def schedule_text(configuration: SimulatedConfiguration) -> str:
     """The order of passes and the chunks of layers; unknown without a pipeline."""
     if configuration.grid["pipeline"] == 1:
         return UNKNOWN
-    schedule = configuration.pipeline_schedule
-    return f"{schedule} {configuration.interleave}" if schedule == "interleaved" else schedule
+    return pass_order_text(configuration.pipeline_schedule, configuration.interleave)
 
 
 def overlap_text(configuration: SimulatedConfiguration) -> str:

@@ -44,7 +44,7 @@ LOGARITHMIC_FROM = 8.0
 """Ratio of the longest to the shortest time from which an axis is logarithmic."""
 JOB_KEYS = ("matmul", "mlp", "gpt", "model", "size", "batch", "passes", "collective", "bytes")
 """Keys of a sweep or a study that say what is computed; times of points that differ in them are of different jobs."""
-STEP_SETTINGS = ("micro-batch", "recompute")
+STEP_SETTINGS = ("schedule", "micro-batch", "recompute")
 """Settings of training steps that a table has where points differ in them, as best layouts do."""
 NAMED_BEST = 2
 """Number of best points of a search with several objectives that are named above the charts."""

@@ -118,6 +118,7 @@ class TrainingResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     layers_simulated : number of simulated layers, from which the time of all layers is extrapolated
     bounded : whether the simulation has collective granularity, which is not exact
     recompute : activations that the backward pass computes again, as in `--recompute`; empty for other workloads
+    schedule : order of passes, with the chunks of a stage if it has several: "interleaved 4"; empty without a pipeline
     """
 
     scheme: str
@@ -131,6 +132,7 @@ class TrainingResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     layers_simulated: Count
     bounded: bool = False
     recompute: str = ""
+    schedule: str = ""
 
     @property
     def model_percent_of_peak(self) -> float | None:

@@ -3,6 +3,7 @@
 from quadrille.algorithms.errors import InputError, QuadrilleError
 from quadrille.algorithms.formats.record import AskedGranularity
 from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.predict.training_step import TrainingStep, simulated_step
 from quadrille.experiments.sweep.sweep_points import Impossible, OneGrid, with_point_choices
 from quadrille.experiments.sweep.sweep_result import SweepAnswer, TrainingResult
@@ -10,6 +11,7 @@ from quadrille.experiments.sweep.time_limit import processor_time_limit
 from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes, flop_rates
+from quadrille.experiments.workloads.training_lines import pass_order_text
 from quadrille.topologies.machines.machine import Machine
 
 
@@ -117,4 +119,13 @@ def training_result(
         layers_simulated=layers,
         bounded=bounded,
         recompute=getattr(experiment.problem, "recompute", ""),
+        schedule=_schedule(experiment),
     )
+
+
+def _schedule(experiment: TrainingExperiment) -> str:
+    """The order of passes and the chunks of layers of a stage; empty without a pipeline."""
+    problem = experiment.problem
+    if not isinstance(problem, Gpt) or experiment.grid.pipeline == 1:
+        return ""
+    return pass_order_text(problem.pipeline_schedule, problem.interleave)

@@ -390,3 +390,12 @@ def _rate(flops_per_second: float) -> str:
     """
     tera = flops_per_second >= TERA / 10
     return f"{flops_per_second / (TERA if tera else GIGA):.4g} {'T' if tera else 'G'}FLOP/s"
+
+
+def pass_order_text(schedule: str, chunks: int) -> str:
+    """The order of a pipeline's passes as text, with the chunks of layers of a stage where it has several.
+
+    >>> pass_order_text("interleaved", 4), pass_order_text("1f1b", 1)
+    ('interleaved 4', '1f1b')
+    """
+    return f"{schedule} {chunks}" if chunks > 1 else schedule

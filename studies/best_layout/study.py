@@ -152,10 +152,11 @@ def layouts_of(asked: LayoutQuestion) -> tuple[SweepAnswer, SweepAnswer, SweepAn
 
 def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     """The table of the layouts, with a section for each model on a machine."""
-    grid, microbatch, step, *more = STEP_COLUMNS
-    columns = ("model", "layout", grid, microbatch, "recompute", step, "MFU", *more, "behind", "most lost to")
+    grid, microbatch, step, _, *more = STEP_COLUMNS
+    chosen = (grid, "schedule", microbatch, "recompute")
+    columns = ("model", "layout", *chosen, step, "MFU", *more, "behind", "most lost to")
     sections = [[_cells(group, row) for row in group] for group in groups_of(rows)]
-    return [table("layouts of training jobs, predicted", columns, *sections, names=3, is_narrow=True), *notes(rows)]
+    return [table("layouts of training jobs, predicted", columns, *sections, names=4, is_narrow=True), *notes(rows)]
 
 
 def notes(rows: Sequence[SweepRow]) -> "list[Group]":
@@ -195,17 +196,18 @@ def groups_of(rows: Sequence[SweepRow]) -> list[list[SweepRow]]:
 
 def _cells(group: Sequence[SweepRow], row: SweepRow) -> tuple[str, ...]:
     """The cells of a row, with its distance from the best and what is lost most."""
-    point = row.point
+    point, trained = row.point, row.answer.trained
     behind = behind_best(group, row)
     far = "" if behind is None or row.point["layout"] == BEST else percent(behind)
-    grid, microbatch, step, *more = step_cells(row.answer)
-    job = f"{point['model']}, {int(point['gpus']):,} {point['machine']}"
+    grid, microbatch, step, _, *more = step_cells(row.answer)
+    job = {BEST: point["model"], SECOND: f"{int(point['gpus']):,} {point['machine']}"}
     return (
-        job if row is group[0] else "",
+        job.get(point["layout"], ""),
         point["layout"],
         grid,
+        (trained.schedule if trained else "") or UNKNOWN,
         microbatch,
-        row.answer.trained.recompute if row.answer.trained else UNKNOWN,
+        trained.recompute if trained else UNKNOWN,
         step,
         percent(model_utilisation(row), signed=False),
         *more,
@@ -231,11 +233,11 @@ def behind_best(group: Sequence[SweepRow], row: SweepRow) -> float | None:
 
 
 def loss_text(row: SweepRow) -> str:
-    """What most of a layout's time is lost to, and whether the layout is too large; the reason if it has no time."""
+    """What most of a layout's time is lost to; that it is too large; or the reason if it has no time."""
     step = row.answer
     if step.seconds is None or step.trained is None:
         return step.reason or ""
-    return largest_cause(step) + ("" if step.fits else ", too large")
+    return largest_cause(step) if step.fits else "does not fit"
 
 
 def answer(rows: Sequence[SweepRow]) -> list[str]:
