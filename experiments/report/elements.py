@@ -17,6 +17,10 @@ NAME = re.compile(r"[>=_/\d]|:\w")
 """Characters that a word of a link, a flag, a file or a machine has, and no word of a sentence."""
 
 
+SHORT_NAME = 6
+"""Most letters of names in a column that may be narrow."""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table of text.
@@ -35,6 +39,15 @@ class Table:
     names: int = 1
     title: str = ""
     is_folded: bool = False
+
+    @property
+    def has_short_names(self) -> bool:
+        """Whether the first column needs no width, as one of places or of numbers of GPUs.
+
+        >>> Table(("#", "grid"), [("1", "x=2"), ("12", "x=4")]).has_short_names
+        True
+        """
+        return bool(self.rows) and all(len(row[0]) <= SHORT_NAME for row in self.rows)
 
     def shown(self) -> "Table":
         """The table without columns of numbers that are all zero or unknown; all its times are in one unit.

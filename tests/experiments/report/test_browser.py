@@ -12,7 +12,7 @@ import pytest
 from quadrille.algorithms.formats.record import save_record
 from quadrille.cli.experiment_commands import recorded_roofline
 from quadrille.cli.main import main
-from quadrille.experiments.report.elements import Part
+from quadrille.experiments.report.elements import Part, Section, Table
 from quadrille.experiments.report.page import page_text
 from quadrille.experiments.report.pareto_chart import Point, pareto_section
 from quadrille.experiments.report.report import parts_of_files
@@ -49,6 +49,16 @@ function enlarge() {
   setTimeout(() => { document.body.dataset.zoom = (before / width()).toFixed(3); }, 300);
 }
 enlarge();
+</script>
+</body>
+"""
+
+
+MEASURING = """
+<script>
+const cells = [...document.querySelectorAll("tbody tr:last-child th")].map(cell => cell.getBoundingClientRect());
+document.body.dataset.widths = cells.map(cell => Math.round(cell.width)).join(" ");
+document.body.dataset.heights = cells.map(cell => Math.round(cell.height)).join(" ");
 </script>
 </body>
 """
@@ -98,3 +108,15 @@ def test_a_filter_leaves_the_points_of_one_value(tmp_path):
     assert console == []
     assert re.search(r'data-before="(\d+)"', document)[1] == "7"
     assert re.search(r'data-after="(\d+)"', document)[1] == "3"
+
+
+def test_a_column_of_places_is_narrow_and_a_column_of_names_is_not(tmp_path):
+    tables = [Table(("#", "grid"), [("1", "x=2"), ("12", "x=4")]), Table(("op", "time"), [("sum over z", "2 s")])]
+    part = Part("Tables", "There are two.", [], [Section("Both", tables=tables)])
+    page = MEASURING.join(page_text([part], title="tables", made_by="a test").rsplit("</body>", 1))
+    (tmp_path / "tables.html").write_text(page)
+    document, _ = opened(tmp_path / "tables.html", tmp_path / "profile")
+    places, names = map(int, re.search(r'data-widths="([^"]*)"', document)[1].split())
+    assert places < 40 < 110 < names
+    places, names = map(int, re.search(r'data-heights="([^"]*)"', document)[1].split())
+    assert places == names
