@@ -12,9 +12,8 @@ import msgspec
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import schema_files
 from quadrille.experiments.output.destinations import Destinations
-from quadrille.experiments.predict.training_step import TrainingStep
+from quadrille.experiments.predict.training_step import TrainingStep, simulated_step
 from quadrille.experiments.rank.analytical_ranking import rank_candidates
-from quadrille.experiments.rank.candidate_step import simulated_step
 from quadrille.experiments.rank.configuration_evaluator import Configuration
 from quadrille.experiments.rank.configuration_search import (
     RankedConfigurations,
@@ -155,13 +154,13 @@ def _print(answer: GridsAnswer | SchemesAnswer) -> None:
 def _rank_grids(question: RankQuestion, work_sharing: WorkSharing) -> GridsAnswer:
     """The ranking of all grids by the analytical model, with the best grids simulated."""
     ranking = rank_candidates(question, work_sharing)
-    grids = [ranking.candidate_grids.grid(place) for place in range(min(question.top, len(ranking)))]
+    places = range(min(question.top, len(ranking)))
+    experiments = [question.experiment(ranking.candidate_grids.grid(place)) for place in places]
 
-    def simulated(place: int) -> TrainingStep:
-        return simulated_step(question, grids[place])
+    def simulated(experiment: TrainingExperiment) -> TrainingStep:
+        return simulated_step(experiment, question.machine, granularity=question.granularity)
 
-    kind = simulated_steps(question, lambda place: question.experiment(grids[place]))
-    steps = work_sharing.share(simulated, range(len(grids)), "simulated", "grids", kind=kind)
+    steps = work_sharing.share(simulated, experiments, "simulated", "grids", kind=simulated_steps(question))
     return grids_answer(question, ranking, steps)
 
 
@@ -175,11 +174,11 @@ def _rank_schemes(question: RankQuestion, space: SearchSpace, work_sharing: Work
     ranking = with_unsearched(ranking, unsearched)
     compared = {configuration.experiment for configuration in unsearched[:COMPARED]}
     chosen = first_simulated(ranking.best, question.top) if space.wide else ranking.best[: question.top]
-    steps = _simulated(question, ranking, {each.experiment for each in chosen} | compared, work_sharing)
+    simulated = _in_full if space.wide else _sampled
+    steps = simulated(question, ranking, {each.experiment for each in chosen} | compared, work_sharing)
     if space.wide:
         ranking, variants = _variants_of_fastest(question, ranking, steps, question.top - len(chosen), work_sharing)
-        steps |= _simulated(question, ranking, variants, work_sharing)
-        steps = _fastest_in_full(question, ranking, steps, work_sharing)
+        steps |= simulated(question, ranking, variants, work_sharing)
     places = [place for place, configuration in enumerate(ranking.best) if configuration.experiment in steps]
     simulated_places = {place: steps[ranking.best[place].experiment] for place in places}
     usual = [place for place in places if ranking.best[place].experiment in compared]
@@ -202,18 +201,35 @@ Steps = dict[TrainingExperiment, TrainingStep]
 """The simulated training step of each configuration."""
 
 
-def _simulated(
+def _sampled(
     question: RankQuestion, ranking: RankedConfigurations, chosen: Set[TrainingExperiment], work_sharing: WorkSharing
 ) -> Steps:
-    """The simulated steps of configurations of the ranking, the fastest by the closed form first."""
-    experiments = [each.experiment for each in ranking.best if each.experiment in chosen]
+    """The steps of configurations of the ranking, of pipelines from a simulated sample, by speed of the closed form."""
 
     def simulated(experiment: TrainingExperiment) -> TrainingStep:
         return ranking.evaluator.simulated(experiment, question.granularity)
 
-    kind = sampled_steps(question, ranking.evaluator)
+    experiments, kind = _in_order(ranking, chosen), sampled_steps(question, ranking.evaluator)
     steps = work_sharing.share(simulated, experiments, "simulated", "configurations", kind=kind)
     return dict(zip(experiments, steps, strict=True))
+
+
+def _in_full(
+    question: RankQuestion, ranking: RankedConfigurations, chosen: Set[TrainingExperiment], work_sharing: WorkSharing
+) -> Steps:
+    """The steps of configurations of the ranking, simulated with all layers and microbatches, as `simulate` does."""
+
+    def simulated(experiment: TrainingExperiment) -> TrainingStep:
+        return ranking.evaluator.simulated_in_full(experiment, question.granularity)
+
+    experiments, kind = _in_order(ranking, chosen), simulated_steps(question)
+    steps = work_sharing.share(simulated, experiments, "simulated", "configurations", kind=kind)
+    return dict(zip(experiments, steps, strict=True))
+
+
+def _in_order(ranking: RankedConfigurations, chosen: Set[TrainingExperiment]) -> list[TrainingExperiment]:
+    """The chosen configurations of a ranking, the fastest by the closed form first."""
+    return [each.experiment for each in ranking.best if each.experiment in chosen]
 
 
 def _variants_of_fastest(
@@ -231,29 +247,6 @@ def _variants_of_fastest(
     variants = further_variants(ranking.best, fastest_first, count)
     ranking, ordered = with_best_orders(question, ranking, variants, work_sharing)
     return ranking, {variant.experiment for variant in ordered}
-
-
-def _fastest_in_full(
-    question: RankQuestion, ranking: RankedConfigurations, steps: Steps, work_sharing: WorkSharing
-) -> Steps:
-    """The steps, with simulations of all layers and microbatches of pipelines until the fastest step has one.
-
-    One rank simulates a pipeline, because its time decides about the next.
-    """
-
-    def in_full(experiment: TrainingExperiment) -> TrainingStep:
-        return ranking.evaluator.simulated_in_full(experiment, question.granularity)
-
-    experiments = [each.experiment for each in ranking.best if each.experiment in steps]
-    kind = simulated_steps(question, lambda place: experiments[place])
-    of_pipelines = {place for place, experiment in enumerate(experiments) if experiment.grid.pipeline > 1}
-    ordered = [steps[experiment] for experiment in experiments]
-    while (fastest := order_by_seconds(ordered)[0]) in of_pipelines:
-        of_pipelines.remove(fastest)
-        ordered[fastest : fastest + 1] = work_sharing.share(
-            lambda place: in_full(experiments[place]), [fastest], "simulated", "configurations in full", kind=kind
-        )
-    return dict(zip(experiments, ordered, strict=True))
 
 
 def _remarks(question: RankQuestion) -> list[str]:

@@ -238,20 +238,18 @@ def print_schemes_answer(answer: SchemesAnswer) -> None:
 
 
 def accounting_lines(answer: SchemesAnswer) -> list[str]:
-    """How the parts of pipelines that are simulated in full differ from those of sampled ones, as at most one line.
+    """What the communication of pipelines that are simulated in full has, as at most one line.
 
     Messages between stages are ops of a simulation in full.  An op lasts from its post to its end, so its time has the
     wait for the stage at the other end, and it overlaps passes and other messages.  A sample has no messages; their
     bare times are added, none of it hidden, and the wait is what remains of the step.
     """
     assert answer.workload.gpt is not None
-    pipelines = [(place, entry) for place, entry in enumerate(answer.simulated, 1) if entry.grid["pipeline"] > 1]
-    in_full = [str(place) for place, entry in pipelines if entry.layers_simulated == answer.workload.gpt.layers]
-    if not in_full or len(in_full) == len(pipelines):
+    pipelines = [entry for entry in answer.simulated if entry.grid["pipeline"] > 1]
+    if all(entry.layers_simulated < answer.workload.gpt.layers for entry in pipelines):
         return []
     return [
-        f"simulated in full: #{', #'.join(in_full)}: comm. has the wait for other stages, and hidden has messages "
-        "beside passes and other messages; sampled pipelines have that wait as waiting"
+        "comm. of pipelines has the wait for other stages, and hidden their messages beside passes and other messages"
     ]
 
 

@@ -4,7 +4,7 @@ An answer is a value that msgspec encodes. An evaluation therefore names its con
 alternatives of a question: the microbatch and the order of ranks.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -107,18 +107,13 @@ def sampled_steps(question: RankQuestion, evaluator: Evaluator) -> TaskKind:
     return TaskKind("rank: simulated", arguments, TrainingStep, lambda experiment: _label([experiment]))
 
 
-def simulated_steps(question: RankQuestion, experiment_at: Callable[[int], TrainingExperiment]) -> TaskKind:
-    """The simulations of training steps with all layers and microbatches, by their places.
+def simulated_steps(question: RankQuestion) -> TaskKind:
+    """The simulations of training steps with all layers and microbatches."""
 
-    Parameters
-    ----------
-    experiment_at : function that returns the experiment at a place
-    """
+    def arguments(experiment: TrainingExperiment) -> object:
+        return question.machine, experiment, question.granularity
 
-    def arguments(place: int) -> object:
-        return question.machine, experiment_at(place), question.granularity
-
-    return TaskKind("training step", arguments, TrainingStep, lambda place: _label([experiment_at(place)]))
+    return TaskKind("training step", arguments, TrainingStep, lambda experiment: _label([experiment]))
 
 
 def _model(question: RankQuestion) -> object:

@@ -19,7 +19,6 @@ from quadrille.experiments.network.collective_question import CollectiveQuestion
 from quadrille.experiments.predict.predict import prediction_record
 from quadrille.experiments.predict.prepared_experiment import prepare, with_machine_choices
 from quadrille.experiments.rank.candidate_grids import GridLimits
-from quadrille.experiments.rank.candidate_step import simulated_step
 from quadrille.experiments.rank.rank_question import RankQuestion
 from quadrille.experiments.sweep.point_predictions import predict_point
 from quadrille.experiments.sweep.sweep_points import OneGrid
@@ -31,6 +30,7 @@ from quadrille.simulator.machine.default_collectives import machine_choices
 from quadrille.topologies.find_machine import find_machine, find_machine_or_topology
 from quadrille.topologies.machines.machine import Host, Machine
 from tests.support.quadrille import called
+from tests.support.rank_questions import simulated_step
 from tests.support.toy_machines import device
 
 SAME = 1e-9

@@ -5,6 +5,7 @@ from functools import cache
 from quadrille.cli.parsing.flags import RankFlags
 from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.cli.parsing.ranking import parse_question, parse_space
+from quadrille.experiments.predict import training_step
 from quadrille.experiments.rank.rank import ranking
 
 ON = MachineFlags(machine="perlmutter")
@@ -29,3 +30,8 @@ def space(**more):
 def ranked(**more):
     """The answer to a question, which several tests look at."""
     return ranking(question(**more), space(**more))
+
+
+def simulated_step(asked, grid):
+    """The simulated training step of a question on a grid."""
+    return training_step.simulated_step(asked.experiment(grid), asked.machine, granularity=asked.granularity)

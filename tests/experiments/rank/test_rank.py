@@ -32,7 +32,6 @@ from quadrille.cli.parsing.machines import MachineFlags
 from quadrille.cli.parsing.ranking import parse_question
 from quadrille.experiments.rank.analytical_ranking import rank_candidates
 from quadrille.experiments.rank.candidate_grids import GridLimits, candidate_grids
-from quadrille.experiments.rank.candidate_step import simulated_step
 from quadrille.experiments.rank.disagreements import causes_of_communication_model, explanation_lines
 from quadrille.experiments.rank.kendall_tau import kendall_tau
 from quadrille.experiments.rank.memory_by_grid import host_bytes_by_grid, peak_bytes_by_grid
@@ -43,6 +42,7 @@ from tests.support.by_words import ranked as rank
 from tests.support.formulas import gpt_block_seconds, gpt_block_seconds_of_authors
 from tests.support.launched import launched
 from tests.support.quadrille import called
+from tests.support.rank_questions import simulated_step
 
 SMALL = "layers=3,hidden=60,heads=6,sequence=7,vocabulary=53"
 WHOLE_TILES = "layers=2,hidden=1024,heads=8,sequence=16,vocabulary=256"

@@ -212,7 +212,8 @@ def test_the_search_is_never_slower_than_the_defaults():
     default = ranked(**EVERYTHING | {"search": "none"})
     assert default.without_search is None
     assert answer.simulated[0].seconds <= answer.without_search.seconds
-    assert answer.without_search.seconds == pytest.approx(default.simulated[0].seconds)
+    # A search simulates pipelines in full, and without a search they come from a sample.
+    assert answer.without_search.seconds == pytest.approx(default.simulated[0].seconds, rel=0.05)
 
 
 def test_the_answer_says_what_was_searched_and_what_was_not():
@@ -353,16 +354,23 @@ def test_message_driven_pipelines_are_tried_if_they_are_named():
     assert {one.pipeline_schedule for one in found.analytical} == {"message-driven", "1f1b"}
 
 
-def test_a_line_names_the_pipelines_whose_parts_are_those_of_a_simulation_in_full():
-    """The fastest pipeline is simulated with its messages, which overlap passes; a sample hides none of them."""
+def test_a_search_simulates_each_layout_as_its_command_does(capsys):
+    """The answer without a search has pipelines from samples, whose communication has no wait for other stages."""
+    words = ["rank", *WORDS, "--search", "pipeline-schedule,zero", "--pipeline", "2", "--top", "3", "--json", "-"]
+    entries = json.loads(called(capsys, *words).out)["simulated"]
+    assert len(entries) >= 3
+    for entry in entries:
+        record = json.loads(called(capsys, *shlex.split(entry["command"])[1:], "--json", "-").out)
+        assert entry["seconds"] == pytest.approx(record["seconds_per_iteration"], rel=1e-9)
+
+
+def test_a_line_says_what_communication_of_pipelines_in_full_has():
     answer = ranked(**EVERYTHING)
-    best, *sampled = answer.simulated
-    assert best.layers_simulated == 4 and {entry.layers_simulated for entry in sampled} == {3}
-    assert accounting_lines(answer)[0].startswith("simulated in full: #1: comm. has the wait for other stages")
-    assert best.hidden_seconds > 0
-    assert {entry.hidden_seconds for entry in sampled if entry.overlap == "none" and entry.offload == "none"} == {0.0}
-    for alike in ([best], sampled):
-        assert accounting_lines(replace_fields(answer, simulated=alike)) == []
+    assert {entry.layers_simulated for entry in answer.simulated} == {4}
+    assert accounting_lines(answer)[0].startswith("comm. of pipelines has the wait for other stages")
+    assert answer.simulated[0].hidden_seconds > 0
+    sampled = [replace_fields(entry, layers_simulated=3) for entry in answer.simulated]
+    assert accounting_lines(replace_fields(answer, simulated=sampled)) == []
 
 
 def test_where_only_the_search_fits_the_page_says_so(capsys):
