@@ -53,7 +53,6 @@ class LayoutQuestion:
     options : values of options of `SEARCH_OPTIONS` that are tried; other options have the usual value, and all overlaps
     fitting : number of layouts that fit and are evaluated for each recomputation; None for the usual
         number
-    wide : whether the search counts the memory of the fastest alone, as searches of many options do
     most_seconds : processor time after which the search stops, and after which the simulation of the layout along data
         stops [s]
     """
@@ -69,7 +68,6 @@ class LayoutQuestion:
     scheme: Scheme = MEGATRON
     options: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     fitting: int | None = None
-    wide: bool = False
     most_seconds: float = inf
 
     def rank_question(self) -> RankQuestion:
@@ -104,7 +102,7 @@ class LayoutQuestion:
         usual = {name: (option.usual,) for name, option in SEARCH_OPTIONS.items()} | {"overlap": (ALL_OVERLAPS,)}
         options = {**usual, **self.options}
         counts = tuple(count for count in self.stages if self.gpus % count == 0)
-        return SearchSpace((self.scheme,), counts, self.micro_batches, options, fitting=self.fitting, wide=self.wide)
+        return SearchSpace((self.scheme,), counts, self.micro_batches, options, fitting=self.fitting)
 
 
 def fastest_layouts(asked: LayoutQuestion) -> tuple[SweepAnswer, ...]:

@@ -17,7 +17,6 @@ from quadrille.algorithms.schedule.ops import OverlapName
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.tables import UNKNOWN, percent, table
 from quadrille.experiments.rank.ranked_layouts import LayoutQuestion, fastest_layouts, sharded_data_layout
-from quadrille.experiments.rank.search_options import pass_orders
 from quadrille.experiments.sweep.sweep_result import SweepAnswer, SweepRow
 from quadrille.experiments.sweep.training_study import (
     STEP_COLUMNS,
@@ -44,10 +43,6 @@ BEST, SECOND, DATA_ALONE = LAYOUTS = ("best", "second", "data parallel alone")
 STAGES = {"deepseek-v3": (8, 16)}
 """Numbers of pipeline stages that are tried for large models; the others are tried with `USUAL_STAGES`."""
 USUAL_STAGES = (1, 2, 4, 8)
-PASSES = pass_orders(("1f1b", "interleaved"), (2, 4))
-"""Orders of passes in a pipeline that are tried: 1F1B, and two and four chunks of layers for each stage."""
-SIMULATED = 3
-"""Number of layouts of each job that are simulated: the closed form may have the second before the best."""
 QUESTION = "Which layout is the best, and how far are the second and data parallelism alone behind?"
 """Title of the figure."""
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -96,9 +91,6 @@ class BestLayoutQuestion:
                         gpus=gpus,
                         machine=find_machine(name, gpus=gpus),
                         stages=STAGES.get(gpt, USUAL_STAGES),
-                        options={"pipeline-schedule": PASSES},
-                        top=SIMULATED,
-                        wide=True,
                         powers_of_two=gpus & (gpus - 1) == 0,
                         most_seconds=most_seconds,
                     ),
@@ -153,10 +145,10 @@ def layouts_of(asked: LayoutQuestion) -> tuple[SweepAnswer, SweepAnswer, SweepAn
 def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     """The table of the layouts, with a section for each model on a machine."""
     grid, microbatch, step, _, *more = STEP_COLUMNS
-    chosen = (grid, "schedule", microbatch, "recompute")
+    chosen = (grid, microbatch, "recompute")
     columns = ("model", "layout", *chosen, step, "MFU", *more, "behind", "most lost to")
     sections = [[_cells(group, row) for row in group] for group in groups_of(rows)]
-    return [table("layouts of training jobs, predicted", columns, *sections, names=4, is_narrow=True), *notes(rows)]
+    return [table("layouts of training jobs, predicted", columns, *sections, names=3, is_narrow=True), *notes(rows)]
 
 
 def notes(rows: Sequence[SweepRow]) -> "list[Group]":
@@ -205,7 +197,6 @@ def _cells(group: Sequence[SweepRow], row: SweepRow) -> tuple[str, ...]:
         job.get(point["layout"], ""),
         point["layout"],
         grid,
-        (trained.schedule if trained else "") or UNKNOWN,
         microbatch,
         trained.recompute if trained else UNKNOWN,
         step,
