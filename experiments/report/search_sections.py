@@ -404,7 +404,9 @@ def _yes_or_no(answer: bool | None) -> str:
 
 
 def speedups(sweep: Sweep) -> list[float | None]:
-    """The speed-up of each point over the first point of the same job that has an answer; None without a time.
+    """The speed-up of each point over the first point of the same job that fits in memory; None without a time.
+
+    If no point of a job fits, it is over the first with an answer.
 
     >>> from quadrille.experiments.sweep.sweep_result import SweepAnswer
     >>> times = {("a", "8"): 4.0, ("b", "8"): 9.0, ("a", "16"): 2.0}
@@ -416,18 +418,22 @@ def speedups(sweep: Sweep) -> list[float | None]:
     >>> speedups(Sweep(flags={}, varied=varied, best_grid=True, points=rows))
     [1.0, 1.0, 2.0]
     """
+    jobs = [tuple(row.point.get(key, "") for key in JOB_KEYS) for row in sweep.points]
     first: dict[tuple[str, ...], float] = {}
-    shown: list[float | None] = []
-    for row in sweep.points:
-        job, seconds = tuple(row.point.get(key, "") for key in JOB_KEYS), row.answer.seconds
-        shown.append(first.setdefault(job, seconds) / seconds if seconds else None)
-    return shown
+    for may_be_too_large in (False, True):
+        for job, row in zip(jobs, sweep.points, strict=True):
+            if row.answer.seconds and (may_be_too_large or row.answer.fits is not False):
+                first.setdefault(job, row.answer.seconds)
+    return [
+        first[job] / row.answer.seconds if row.answer.seconds else None
+        for job, row in zip(jobs, sweep.points, strict=True)
+    ]
 
 
 def _speedup_lines(sweep: Sweep) -> list[str]:
     """The sentence about the points that speed-ups compare with; none if all points are of one job."""
     keys = [key for key in JOB_KEYS if len({row.point.get(key, "") for row in sweep.points}) > 1]
-    return [f"A speed-up is over the first point with the same {' and '.join(keys)}."] if keys else []
+    return [f"A speed-up is over the first point that fits, with the same {' and '.join(keys)}."] if keys else []
 
 
 def _sweep_table(sweep: Sweep) -> Section:

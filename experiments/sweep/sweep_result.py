@@ -262,7 +262,7 @@ class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     best_grid : whether each point has the best grid
     inputs : SHA-256 of each file that points read, by the flag that names the file
     points : answers of all points
-    baseline : index of the row that speed-ups compare with: the first row that has an answer; None for a search
+    baseline : index of the row that speed-ups compare with: the first row that has an answer and fits; None for a search
     search : the answer of `--search`; absent without it
     """
 
@@ -322,17 +322,20 @@ def sweep_rows(
 ) -> tuple[tuple[SweepRow, ...], int | None]:
     """The rows of a sweep with their speed-ups, and the index of the baseline; None if no point has an answer.
 
-    >>> answers = (SweepAnswer(reason="too few GPUs"), SweepAnswer(seconds=4), SweepAnswer(seconds=1))
+    >>> answers = (SweepAnswer(reason="too few GPUs"), SweepAnswer(seconds=8, fits=False), SweepAnswer(seconds=4))
     >>> rows, baseline = sweep_rows([({}, answer) for answer in answers])
     >>> [row.speedup for row in rows], baseline
-    ([None, 1.0, 4.0], 1)
+    ([None, 0.5, 1.0], 2)
 
     Parameters
     ----------
     answers : values of the varied keys, and the answer, of each point
-    compared : whether there is a baseline, the first point that has an answer
+    compared : whether there is a baseline, the first point that has an answer and fits in memory; if none fits, the
+        first with an answer
     """
-    baseline = next((place for place, (_, answer) in enumerate(answers) if compared and answer.seconds), None)
+    timed = [place for place, (_, answer) in enumerate(answers) if compared and answer.seconds]
+    fitting = [place for place in timed if answers[place][1].fits is not False]
+    baseline = next(iter(fitting or timed), None)
     base = answers[baseline][1].seconds if baseline is not None else None
 
     def speedup(answer: SweepAnswer) -> float | None:

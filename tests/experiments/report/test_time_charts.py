@@ -63,7 +63,7 @@ def test_a_speed_up_is_over_the_first_point_of_the_same_model():
     times = {("a", "8"): 4.0, ("a", "16"): 2.0, ("b", "8"): 90.0, ("b", "16"): 60.0}
     section, speedups = points_table([({"model": model, "gpus": gpus}, time) for (model, gpus), time in times.items()])
     assert speedups == ["1", "2", "1", "1.5"]
-    assert section.lines == ["A speed-up is over the first point with the same model."]
+    assert section.lines == ["A speed-up is over the first point that fits, with the same model."]
 
 
 def test_points_of_one_job_compare_with_the_first_and_need_no_words():
