@@ -12,7 +12,7 @@ from quadrille.cli.main import main
 from quadrille.experiments.predict import prepared_experiment
 from quadrille.experiments.workloads import matmul
 
-MODULES_OF_SIMULATE, MODULES_WITH_NCCL, MODULES_OF_A_RANK = 190, 230, 132
+MODULES_OF_SIMULATE, MODULES_WITH_NCCL, MODULES_OF_A_RANK = 190, 231, 133
 SIMULATE = "simulate --matmul 64,64,64 --grid z=2 --machine perlmutter"
 RUN = "run --matmul 64,64,64 --grid z=2 --warmups 0 --repeats 1"
 
