@@ -136,7 +136,7 @@ def test_places_are_drawn_at_the_bottom_and_no_two_nodes_in_one_place():
     ("arguments", "message"),
     [
         (("nonsense",), "family 'nonsense' is unknown"),
-        (("",), "topology is missing"),
+        (("",), "TOPOLOGY '': a value is empty"),
         (("perlmutter", "--gpus", "0"), "a whole number from 1"),
         (("perlmutter", "--gpus", "many"), "--gpus 'many'"),
         (("star:hosts=2,bandwidth=1e9,latency=0", "--gpus", "2"), "--gpus=2 is for named machines"),

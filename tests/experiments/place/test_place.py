@@ -154,7 +154,7 @@ def test_names_come_from_a_list_or_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--nodes", ""], "--nodes is missing or empty"),
+        (["--nodes", ""], "--nodes '': a value is empty"),
         (["--nodes", "n[0-1"], "a bracket does not close"),
         (["--nodes", "n0,n0"], "'n0' is there twice"),
         (["--nodes", "n[0-1],m9"], "--nodes: 'm9' is unknown"),
