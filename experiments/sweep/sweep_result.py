@@ -262,7 +262,7 @@ class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     best_grid : whether each point has the best grid
     inputs : SHA-256 of each file that points read, by the flag that names the file
     points : answers of all points
-    baseline : index of the row that speed-ups compare with: the first row that has an answer and fits; None for a search
+    baseline : index of the row that speed-ups compare with, the first that has an answer and fits; None for a search
     search : the answer of `--search`; absent without it
     """
 
