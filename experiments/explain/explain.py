@@ -278,18 +278,17 @@ def _path_table(
         others = "--all or --json FILE" if longest else "--json FILE"
         title += f": the {len(shown)} longest of {len(path)} {noun}; {others} has the others, {duration(hidden)}"
     parts = [part for part in PARTS if any(segment.seconds_by_part.get(part) for segment in shown)]
-    ranks = [[] if segment.rank is None else [str(segment.rank)] for segment in shown]
-    has_ranks = any(ranks)
+    has_ranks = any(segment.rank is not None for segment in shown)
     rows = [
         (
             segment.op,
-            *((rank or [""]) if has_ranks else []),
+            *(["" if segment.rank is None else str(segment.rank)] if has_ranks else []),
             str(segment.count),
             duration(segment.seconds),
             _percent_of(segment.seconds, seconds),
             *(duration(segment.seconds_by_part.get(part, 0.0)) for part in parts),
         )
-        for segment, rank in zip(shown, ranks, strict=True)
+        for segment in shown
     ]
     return table(title, ("op", *(["rank"] if has_ranks else []), "times", "time", "", *parts), rows)
 

@@ -174,11 +174,11 @@ def _rank_schemes(question: RankQuestion, space: SearchSpace, work_sharing: Work
     ranking = with_unsearched(ranking, unsearched)
     compared = {configuration.experiment for configuration in unsearched[:COMPARED]}
     chosen = first_simulated(ranking.best, question.top) if space.wide else ranking.best[: question.top]
-    simulated = _in_full if space.wide else _sampled
-    steps = simulated(question, ranking, {each.experiment for each in chosen} | compared, work_sharing)
+    first = {each.experiment for each in chosen} | compared
+    steps = _simulated(question, ranking, first, work_sharing, in_full=space.wide)
     if space.wide:
         ranking, variants = _variants_of_fastest(question, ranking, steps, question.top - len(chosen), work_sharing)
-        steps |= simulated(question, ranking, variants, work_sharing)
+        steps |= _simulated(question, ranking, variants, work_sharing, in_full=True)
     places = [place for place, configuration in enumerate(ranking.best) if configuration.experiment in steps]
     simulated_places = {place: steps[ranking.best[place].experiment] for place in places}
     usual = [place for place in places if ranking.best[place].experiment in compared]
@@ -201,35 +201,30 @@ Steps = dict[TrainingExperiment, TrainingStep]
 """The simulated training step of each configuration."""
 
 
-def _sampled(
-    question: RankQuestion, ranking: RankedConfigurations, chosen: Set[TrainingExperiment], work_sharing: WorkSharing
+def _simulated(
+    question: RankQuestion,
+    ranking: RankedConfigurations,
+    chosen: Set[TrainingExperiment],
+    work_sharing: WorkSharing,
+    *,
+    in_full: bool,
 ) -> Steps:
-    """The steps of configurations of the ranking, of pipelines from a simulated sample, by speed of the closed form."""
+    """The simulated steps of configurations of the ranking, the fastest by the closed form first.
+
+    Parameters
+    ----------
+    in_full : whether pipelines are simulated with all layers and microbatches, as `simulate` does, or from a sample
+    """
+    evaluator = ranking.evaluator
+    kind = simulated_steps(question) if in_full else sampled_steps(question, evaluator)
 
     def simulated(experiment: TrainingExperiment) -> TrainingStep:
-        return ranking.evaluator.simulated(experiment, question.granularity)
+        simulate = evaluator.simulated_in_full if in_full else evaluator.simulated
+        return simulate(experiment, question.granularity)
 
-    experiments, kind = _in_order(ranking, chosen), sampled_steps(question, ranking.evaluator)
+    experiments = [each.experiment for each in ranking.best if each.experiment in chosen]
     steps = work_sharing.share(simulated, experiments, "simulated", "configurations", kind=kind)
     return dict(zip(experiments, steps, strict=True))
-
-
-def _in_full(
-    question: RankQuestion, ranking: RankedConfigurations, chosen: Set[TrainingExperiment], work_sharing: WorkSharing
-) -> Steps:
-    """The steps of configurations of the ranking, simulated with all layers and microbatches, as `simulate` does."""
-
-    def simulated(experiment: TrainingExperiment) -> TrainingStep:
-        return ranking.evaluator.simulated_in_full(experiment, question.granularity)
-
-    experiments, kind = _in_order(ranking, chosen), simulated_steps(question)
-    steps = work_sharing.share(simulated, experiments, "simulated", "configurations", kind=kind)
-    return dict(zip(experiments, steps, strict=True))
-
-
-def _in_order(ranking: RankedConfigurations, chosen: Set[TrainingExperiment]) -> list[TrainingExperiment]:
-    """The chosen configurations of a ranking, the fastest by the closed form first."""
-    return [each.experiment for each in ranking.best if each.experiment in chosen]
 
 
 def _variants_of_fastest(

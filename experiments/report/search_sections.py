@@ -27,8 +27,10 @@ from quadrille.experiments.sweep.point_search import Objective, SearchOptions
 from quadrille.experiments.sweep.sweep_result import (
     SearchResult,
     Sweep,
+    SweepAnswer,
     SweepRow,
     TrainingResult,
+    baseline_place,
     list_text,
     point_text,
 )
@@ -419,13 +421,13 @@ def speedups(sweep: Sweep) -> list[float | None]:
     [1.0, 1.0, 2.0]
     """
     jobs = [tuple(row.point.get(key, "") for key in JOB_KEYS) for row in sweep.points]
-    first: dict[tuple[str, ...], float] = {}
-    for may_be_too_large in (False, True):
-        for job, row in zip(jobs, sweep.points, strict=True):
-            if row.answer.seconds and (may_be_too_large or row.answer.fits is not False):
-                first.setdefault(job, row.answer.seconds)
+    by_job: dict[tuple[str, ...], list[SweepAnswer]] = {}
+    for job, row in zip(jobs, sweep.points, strict=True):
+        by_job.setdefault(job, []).append(row.answer)
+    places = {job: baseline_place(answers) for job, answers in by_job.items()}
+    base = {job: by_job[job][place].seconds or 0.0 for job, place in places.items() if place is not None}
     return [
-        first[job] / row.answer.seconds if row.answer.seconds else None
+        base[job] / row.answer.seconds if row.answer.seconds else None
         for job, row in zip(jobs, sweep.points, strict=True)
     ]
 

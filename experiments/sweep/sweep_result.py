@@ -317,6 +317,17 @@ class Sweep(Tabular, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         return [*self.varied, *(name for name in results if name in differ or name == "seconds")]
 
 
+def baseline_place(answers: Sequence[SweepAnswer]) -> int | None:
+    """The place of the answer that speed-ups compare with: the first that fits in memory, else the first with a time.
+
+    >>> baseline_place([SweepAnswer(reason="too few GPUs"), SweepAnswer(seconds=8, fits=False), SweepAnswer(seconds=4)])
+    2
+    """
+    timed = [place for place, answer in enumerate(answers) if answer.seconds]
+    fitting = [place for place in timed if answers[place].fits is not False]
+    return next(iter(fitting or timed), None)
+
+
 def sweep_rows(
     answers: Sequence[tuple[Mapping[str, str], SweepAnswer]], *, compared: bool = True
 ) -> tuple[tuple[SweepRow, ...], int | None]:
@@ -330,12 +341,9 @@ def sweep_rows(
     Parameters
     ----------
     answers : values of the varied keys, and the answer, of each point
-    compared : whether there is a baseline, the first point that has an answer and fits in memory; if none fits, the
-        first with an answer
+    compared : whether there is a baseline
     """
-    timed = [place for place, (_, answer) in enumerate(answers) if compared and answer.seconds]
-    fitting = [place for place in timed if answers[place][1].fits is not False]
-    baseline = next(iter(fitting or timed), None)
+    baseline = baseline_place([answer for _, answer in answers]) if compared else None
     base = answers[baseline][1].seconds if baseline is not None else None
 
     def speedup(answer: SweepAnswer) -> float | None:

@@ -9,11 +9,11 @@ parallelism alone: all GPUs along data, with ZeRO 3 and full recomputation. An N
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.figure_style import PALETTE, legend_below, new_figure, scale_axis, styled
-from quadrille.algorithms.schedule.ops import OverlapName
+from quadrille.algorithms.passes.overlap import OVERLAPS
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.experiments.output.tables import UNKNOWN, percent, table
 from quadrille.experiments.rank.ranked_layouts import LayoutQuestion, fastest_layouts, sharded_data_layout
@@ -129,7 +129,7 @@ def best_layout(asked: BestLayoutQuestion, options: StudyOptions) -> Findings:
     flags = {
         "scheme": "megatron",
         "sequence-parallel": "yes",
-        "overlap": ",".join(get_args(OverlapName)),
+        "overlap": ",".join(OVERLAPS),
         "each": str(asked.each),
     }
     return write_findings("best-layout", flags, rows, StudyPresentation(tables, answer, figure), options)
